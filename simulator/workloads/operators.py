@@ -1,0 +1,93 @@
+"""What one GPU is asked to do: kernels by exact shape, and collectives by exact size.
+
+Models emit these; `simulator.costs` prices them. All sizes are per GPU, after sharding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """C[m, n] = A[m, k] @ B[k, n], `batch` times; FLOPs = 2*batch*m*n*k."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    batch: int = 1
+    accumulate: bool = False  # C += A @ B in fp32 (fused weight-gradient accumulation)
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedGemm:
+    """`groups` GEMMs that share n and k, their m summing to `m`; the fullest holds `imbalance` x the mean."""
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    imbalance: float = 1.0
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Softmax(Q K^T) V for `batch` sequences and `heads` heads; fused ("flash") kernels only."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    seq_q: int
+    seq_kv: int
+    head_dim: int
+    head_dim_v: int
+    causal: bool
+    dtype: str
+    implementation: str = "flash2"  # flash1 | flash2 | flash3 | cudnn
+    backward: bool = False
+
+    @property
+    def flops(self) -> float:
+        """Executed FLOPs: 2*b*h*sq*skv*(d+dv), halved if causal (square part), x2.5 backward (five GEMMs for two)."""
+        dense = 2.0 * self.batch * self.heads * self.seq_q * self.seq_kv * (self.head_dim + self.head_dim_v)
+        return dense * (0.5 if self.causal else 1.0) * (2.5 if self.backward else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """An operator limited by HBM: norm, activation, dropout, softmax, embedding, cast, optimizer, copy."""
+
+    op: str
+    bytes_read: float
+    bytes_written: float
+    kernels: int = 1  # launches it takes; each pays its own ramp and host launch
+    flops: float = 0.0
+
+
+Kernel = Gemm | GroupedGemm | Attention | MemoryBound
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over one axis of the rank grid. `size` in bytes follows NCCL:
+
+    all_reduce: the buffer; all_gather: the gathered output; reduce_scatter: the input; all_to_all: what one rank
+    sends in total (its own share included); broadcast, reduce: the buffer; send_recv: the message.
+    """
+
+    op: str
+    axis: str
+    size: float
+    dtype: str = "bf16"
