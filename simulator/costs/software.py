@@ -1,0 +1,66 @@
+"""What the training software costs: launches, synchronisation, fusions, optimizer passes, memory overheads.
+
+A profile describes one software generation (megatron-2021, fsdp2-2024, ...) and lives in
+hardware/calibrations/software/. Nothing in it depends on a model or on a plan.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simulator.description.quantities import Bytes, Fraction, Seconds
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OverlapDefaults(_Part):
+    """What the software overlaps unless the plan says otherwise."""
+
+    dp_gradients: bool = Field(description="gradient reduction runs behind the last backward")
+    dp_parameters: bool = Field(description="gather of updated parameters runs behind the next forward")
+    tp: bool = Field(description="tensor-parallel collectives run behind independent GEMMs of the same layer")
+    pp: bool = Field(description="pipeline sends and receives run behind compute")
+
+
+class OptimizerCost(_Part):
+    """How the optimizer step is carried out."""
+
+    norm_passes: float = Field(description="times all gradients are read to find the norm, check and clip them")
+    kernels_per_parameter_tensor: float = Field(description="launches per parameter tensor (0: multi-tensor fused)")
+    extra_copies: float = Field(description="bytes copied per parameter besides the update itself (casts, flattening)")
+    host_synchronisations: int = Field(description="times per step the host waits for the GPU (norm, overflow check)")
+
+
+class MemoryOverheads(_Part):
+    """Memory that is no tensor of the model."""
+
+    context: Bytes = Field(description="CUDA context, libraries and communicator buffers per GPU")
+    fragmentation: Fraction = Field(description="allocator slack as a fraction of all dynamic tensors")
+
+
+class SoftwareProfile(_Part):
+    """One software generation."""
+
+    kind: Literal["software"] = "software"
+    description: str = Field(description="what the profile stands for")
+    launch: Seconds = Field(description="host time to launch one forward kernel, framework overhead included")
+    launch_backward: Seconds = Field(description="host time to launch one backward kernel")
+    synchronous_p2p: bool = Field(description="the host waits for every pipeline transfer before it goes on")
+    p2p_overhead: Seconds = Field(description="host time per pipeline transfer (shape exchange, batching)")
+    fusions: tuple[str, ...] = Field(description="fused operators available")
+    flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
+    overlap: OverlapDefaults = Field(description="what overlaps by default")
+    bucket_size: Bytes = Field(description="gradient bucket")
+    optimizer: OptimizerCost = Field(description="the optimizer step")
+    memory: MemoryOverheads = Field(description="memory besides tensors")
+    step_overhead: Seconds = Field(description="host time per step: data, logging, scheduler, with the GPU idle")
+    compute_efficiency: Fraction = Field(
+        default=1.0,
+        description="kernel throughput of this generation's libraries relative to those calibrated on",
+    )
+    jitter: Fraction = Field(description="relative standard deviation of one rank's compute time per step")
+    sources: dict[str, str] = Field(description="where each figure comes from")
