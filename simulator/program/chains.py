@@ -1,0 +1,246 @@
+"""From the operations of a layer to the phases of a chain: what one rank does between two meeting points.
+
+Operations of one layer run in order on the compute stream; a tensor-, context- or expert-parallel collective either
+stops the stream until it is done or, when asynchronous, runs beside the kernels that follow until something waits for
+it. Both become phases: compute alone, collective alone, or compute beside a collective (one phase that draws on the
+GPU and on the links). Beside a collective, kernels progress at 1 - gpu_share of their speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
+
+from simulator.program.program import Draws, Phase
+from simulator.workloads.layers import Operation
+from simulator.workloads.operators import Collective, Kernel, MemoryBound
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A priced collective of one group: alone it takes `latency` + `work` / `rate` seconds.
+
+    `draws` are amounts on links per byte of work; `gpu_share` is what it takes of its GPUs while at full rate.
+    """
+
+    axis: str
+    latency: float
+    work: float
+    draws: Draws
+    rate: float
+    gpu_share: float
+    algorithm: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.latency + (self.work / self.rate if self.work else 0.0)
+
+
+class Pricing(Protocol):
+    """Prices operations on one rank class."""
+
+    @property
+    def gpu_resource(self) -> int: ...
+
+    def kernel_seconds(self, kernel: Kernel) -> float: ...
+
+    def transfer(self, collective: Collective) -> Transfer | None:
+        """None where the group has one member."""
+        ...
+
+    def launch(self, kernels: int, backward: bool) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Phases run back to back, with the time that the host needs to launch them.
+
+    `axes[i]` is the axis whose group carries phase i together ("" where the rank is alone). `seconds`: alone on its
+    resources. `host`: total launch time. `launch_bound`: end of the last kernel if the device were never late, from
+    the moment the host starts to launch, so that the chain cannot end before (host start) + launch_bound.
+    """
+
+    phases: tuple[Phase, ...] = ()
+    axes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    host: float = 0.0
+    launch_bound: float = 0.0
+
+    @property
+    def lead(self) -> float:
+        """How long the host must be at work before the chain may start so that no kernel is awaited."""
+        return max(0.0, self.launch_bound - self.seconds)
+
+    def __add__(self, other: Chain) -> Chain:
+        return Chain(
+            self.phases + other.phases,
+            self.axes + other.axes,
+            self.seconds + other.seconds,
+            self.host + other.host,
+            max(self.launch_bound + other.seconds, self.host + other.launch_bound),
+        )
+
+
+def joined(chains: Sequence[Chain]) -> Chain:
+    """The chains one after the other."""
+    phases: list[Phase] = []
+    axes: list[str] = []
+    seconds = host = bound = 0.0
+    for chain in chains:
+        phases += chain.phases
+        axes += chain.axes
+        bound = max(bound + chain.seconds, host + chain.launch_bound)
+        seconds += chain.seconds
+        host += chain.host
+    return Chain(tuple(phases), tuple(axes), seconds, host, bound)
+
+
+def chain_of(operations: Sequence[Operation], pricing: Pricing, kind: str, backward: bool) -> Chain:
+    """Price `operations` in order; `kind` (compute, recompute, optimizer) attributes the kernels' time."""
+    track = _Track(pricing, kind, backward)
+    for operation in operations:
+        if operation.is_collective:
+            track.collective(operation)
+        else:
+            track.kernel(operation)
+    track.wait(None)
+    return track.finish()
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """An asynchronous collective that is under way."""
+
+    label: str
+    transfer: Transfer
+    latency_left: float
+    work_left: float
+
+    @property
+    def seconds_left(self) -> float:
+        return self.latency_left + (self.work_left / self.transfer.rate if self.work_left else 0.0)
+
+    def advance(self, seconds: float) -> None:
+        used = min(seconds, self.latency_left)
+        self.latency_left -= used
+        self.work_left = max(0.0, self.work_left - (seconds - used) * self.transfer.rate)
+
+
+class _Track:
+    """The compute stream of one rank while a list of operations is laid on it."""
+
+    def __init__(self, pricing: Pricing, kind: str, backward: bool) -> None:
+        self.pricing = pricing
+        self.kind = kind
+        self.backward = backward
+        self.flights: list[_InFlight] = []
+        self.phases: list[Phase] = []
+        self.axes: list[str] = []
+        self.seconds = self.host = self.bound = 0.0
+
+    def kernel(self, operation: Operation) -> None:
+        kernel = operation.what
+        assert not isinstance(kernel, Collective)
+        for label in operation.waits_for:
+            self.wait(label)
+        launches = kernel.kernels if isinstance(kernel, MemoryBound) else 1
+        self._launch(launches)
+        left = self.pricing.kernel_seconds(kernel)
+        total = left
+        while left > 0.0 and self.flights:
+            flight = self.flights[0]
+            share = flight.transfer.gpu_share if not flight.latency_left else 0.0
+            window = flight.latency_left or flight.seconds_left
+            wall = min(window, left / (1.0 - share))
+            if wall >= window * (1 - 1e-12):
+                wall = window
+            done = wall * (1.0 - share)
+            self._compute(operation, wall, done / total, flight)
+            left = 0.0 if left - done <= 1e-12 * total else left - done
+            flight.advance(wall)
+            if flight.seconds_left <= 1e-15:
+                self.flights.pop(0)
+        if left > 0.0:
+            self._compute(operation, left, left / total, None)
+
+    def collective(self, operation: Operation) -> None:
+        collective = operation.what
+        assert isinstance(collective, Collective)
+        for label in operation.waits_for:
+            self.wait(label)
+        transfer = self.pricing.transfer(collective)
+        if transfer is None:
+            return
+        self._launch(1)
+        flight = _InFlight(operation.label, transfer, transfer.latency, transfer.work)
+        self.flights.append(flight)
+        if not operation.asynchronous:
+            self.wait(operation.label)
+
+    def wait(self, label: str | None) -> None:
+        """Stop the stream until the named collective (all of them for None) and those before it are done."""
+        if label is not None and all(flight.label != label for flight in self.flights):
+            return
+        while self.flights:
+            flight = self.flights.pop(0)
+            if flight.seconds_left > 0.0:
+                self._communicate(flight)
+            if flight.label == label:
+                return
+
+    def finish(self) -> Chain:
+        return Chain(tuple(self.phases), tuple(self.axes), self.seconds, self.host, self.bound)
+
+    def _launch(self, launches: int) -> None:
+        self.host += self.pricing.launch(launches, self.backward)
+        self.bound = max(self.bound, self.host)
+
+    def _add(self, phase: Phase, axis: str, seconds: float) -> None:
+        self.phases.append(phase)
+        self.axes.append(axis)
+        self.seconds += seconds
+        self.bound += seconds
+
+    def _compute(self, operation: Operation, wall: float, part: float, flight: _InFlight | None) -> None:
+        kernel = operation.what
+        traffic = kernel.bytes_read + kernel.bytes_written if isinstance(kernel, MemoryBound) else 0.0
+        draws: Draws = ((self.pricing.gpu_resource, 1.0),)
+        axis, weight = "", COMPUTE_WEIGHT
+        if flight is not None and not flight.latency_left and flight.transfer.draws:
+            rate = flight.transfer.rate
+            links = ((link, amount * rate) for link, amount in flight.transfer.draws)
+            draws = tuple(sorted((*draws, *links)))
+            axis, weight = flight.transfer.axis, 1.0 / rate
+        phase = Phase(
+            self.kind,
+            operation.label,
+            wall,
+            draws,
+            weight=weight,
+            flops=operation.executed_flops * part,
+            hbm_bytes=traffic * part,
+        )
+        self._add(phase, axis, wall)
+
+    def _communicate(self, flight: _InFlight) -> None:
+        transfer = flight.transfer
+        phase = transfer_phase(transfer, transfer.axis, flight.label, (self.pricing.gpu_resource,))
+        phase = replace(phase, latency=flight.latency_left, work=flight.work_left)
+        self._add(phase, transfer.axis, flight.seconds_left)
+
+
+COMPUTE_WEIGHT = 1e-13
+"""Kernels yield to collectives on the GPU: a running collective keeps the SMs it holds (rates in bytes/s against
+seconds/s, so any weight far below 1/bandwidth says this)."""
+
+
+@lru_cache(maxsize=65536)
+def transfer_phase(transfer: Transfer, kind: str, label: str, gpus: tuple[int, ...]) -> Phase:
+    """The phase of a collective that runs alone on its lanes and takes `gpu_share` of each GPU in `gpus`."""
+    draws = transfer.draws
+    if transfer.gpu_share > 0.0 and transfer.work > 0.0:
+        shares = ((gpu, transfer.gpu_share / transfer.rate) for gpu in gpus)
+        draws = tuple(sorted((*draws, *shares)))
+    return Phase(kind, label, transfer.work, draws, latency=transfer.latency)
