@@ -1,0 +1,85 @@
+"""What one GPU is: its peaks, memory, links, power and price (`hardware/gpus/*.yaml`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from simulator.description.base import Description, Named
+from simulator.description.quantities import (
+    Bytes,
+    BytesPerSecond,
+    Dollars,
+    FlopsPerSecond,
+    Hertz,
+    Seconds,
+    Watts,
+)
+
+Architecture = Literal[
+    "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "tpu"
+]
+Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+
+
+class Memory(Description):
+    """A GPU's own memory."""
+
+    capacity: Bytes = Field(gt=0, description="Bytes the device has, as its driver reports them.")
+    bandwidth: BytesPerSecond = Field(description="Peak bandwidth, reads and writes together.")
+    kind: str = Field("HBM", description="Memory technology (HBM2e, HBM3, GDDR6, ...); not interpreted.")
+
+
+class ScaleUp(Description):
+    """The fast links between GPUs of one node (NVLink, xGMI, ICI)."""
+
+    kind: str = Field(description="Link generation (nvlink3, xgmi, ...); picks the collective calibration.")
+    bandwidth: BytesPerSecond = Field(description="All links of one GPU together, per direction.")
+    lanes: int | None = Field(None, ge=1, description="How many links that bandwidth is made of.")
+
+
+class HostLink(Description):
+    """The link between a GPU and its host."""
+
+    kind: str = Field(description="Bus (pcie4-x16, nvlink-c2c, ...); not interpreted.")
+    bandwidth: BytesPerSecond = Field(description="Bandwidth per direction.")
+
+
+class GpuPower(Description):
+    """What one GPU draws."""
+
+    idle: Watts = Field(description="Drawn when nothing runs.")
+    max: Watts = Field(gt=0, description="The board's power limit.")
+
+
+class GPU(Named):
+    """One GPU (or any other accelerator)."""
+
+    vendor: str = Field(description="Who makes it.")
+    architecture: Architecture = Field(description="Generation; borrowed calibrations go by it.")
+    sms: int = Field(ge=1, description="Streaming multiprocessors (compute units) that work is spread over.")
+    clock: Hertz = Field(description="Boost clock, at which the dense peaks are stated.")
+    dense_peak: dict[Dtype, FlopsPerSecond] = Field(
+        min_length=1, description="Peak matrix rate per number format, without sparsity."
+    )
+    memory: Memory = Field(description="Device memory.")
+    scale_up: ScaleUp | None = Field(None, description="Links to the GPUs of the same node; null if none.")
+    host_link: HostLink = Field(description="Link to the host.")
+    launch: Seconds = Field(description="Host time to launch one kernel (typical, eager framework).")
+    power: GpuPower | None = Field(None, description="Power draw; null when unknown.")
+    price: Dollars | None = Field(None, description="Price of one; null when not public.")
+    calibration: str | None = Field(
+        None,
+        description="Kernel calibration under hardware/calibrations/kernels; null: borrowed from the "
+        "nearest GPU of the same architecture.",
+    )
+
+    def peak(self, dtype: str) -> float:
+        """Dense peak FLOP/s for `dtype`. Raises ValueError where the GPU has no such units."""
+        for known, peak in self.dense_peak.items():
+            if known == dtype:
+                return peak
+        raise ValueError(
+            f"{self.name or 'this GPU'} has no {dtype} peak (it has {', '.join(self.dense_peak)})"
+        )
