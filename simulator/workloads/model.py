@@ -1,0 +1,77 @@
+"""What a model is: a sequence of layers with shapes, and nothing about how it is spread out.
+
+A family is one class in `simulator/workloads/models/`, registered by its `family` name.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from simulator.description.base import Named
+from simulator.description.registry import Registry
+from simulator.workloads.layers import Layer, Parameters, Shard
+
+FAMILIES = Registry("model family", "family")
+
+Faults = list[tuple[str, str]]
+"""(key path below the description that is checked, message) pairs."""
+
+
+class Model(Named):
+    """Base of all model families."""
+
+    kind: Literal["model"] = Field("model", description="Always `model`.")
+
+    def layers(self) -> tuple[Layer, ...]:
+        """All layers in order: embedding, blocks, head. Equal blocks are equal objects."""
+        raise NotImplementedError
+
+    def faults(self) -> Faults:
+        """What is wrong with the model whatever the plan; keys relative to the model."""
+        return []
+
+    def sharding_faults(self, tp: int, cp: int, ep: int) -> Faults:
+        """What is wrong with the degrees for this model; keys are those of the plan (`tp`, `cp`, `ep`)."""
+        return []
+
+    @property
+    def num_blocks(self) -> int:
+        """Layers that a pipeline divides."""
+        return sum(layer.kind == "block" for layer in self.layers())
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head reuses the embedding's table, which a pipeline must then keep in step on two
+        stages.
+        """
+        return False
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a sample is a sequence of tokens (else rates are given in samples)."""
+        return True
+
+    def parameters(self) -> Parameters:
+        """Parameters of the whole model, without padding of the vocabulary."""
+        whole = Shard(micro_batch=1, sequence_length=1, vocab_multiple=1)
+        return sum((layer.parameters(whole) for layer in self.layers()), Parameters())
+
+    @property
+    def num_parameters(self) -> int:
+        return self.parameters().total
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token meets; fewer than all in a mixture of experts."""
+        return self.num_parameters
+
+    def forward_flops(self, sequence_length: int) -> float:
+        """Matrix FLOPs of one sample's forward pass, exact, attention counted in full (causal not halved)."""
+        whole = Shard(micro_batch=1, sequence_length=sequence_length, vocab_multiple=1)
+        return sum(op.model_flops for layer in self.layers() for op in layer.forward(whole))
+
+    def flops(self, sequence_length: int) -> float:
+        """Model FLOPs of one sample in a training step: forward and a backward of twice as much."""
+        return 3.0 * self.forward_flops(sequence_length)

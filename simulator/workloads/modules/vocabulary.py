@@ -1,0 +1,128 @@
+"""What the two ends of a language model cost: the embedding and the loss over the vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
+from simulator.workloads.operators import DTYPE_BYTES, Collective, MemoryBound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding(Module):
+    """Rows of a table [vocab, width] split over tp by vocabulary, plus whole tables of positions and
+    segments.
+    """
+
+    name: str
+    width: int
+    vocab: int
+    tables: tuple[int, ...] = ()  # rows of the learned position and segment tables
+    dropout: bool = True
+    source: str = ""
+    group: str = ""
+
+    def parameters(self, shard: Shard) -> Parameters:
+        rows = shard.padded_vocab(self.vocab) // shard.tp + sum(self.tables)
+        return Parameters(embeddings=rows * self.width)
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        size, local = self._size(shard, shard.tokens), self._size(shard, shard.norm_tokens)
+        operations = [Operation(f"{self.name}.forward", MemoryBound("embedding", size, size))]
+        if shard.tp > 1:
+            # rows of other ranks are zeroed, then the partial results are summed
+            operations.append(Operation(f"{self.name}.mask", MemoryBound("copy", 0.0, size)))
+            op = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
+            operations.append(Operation(f"{self.name}.{op}", Collective(op, "tp", size, shard.dtype)))
+        for index, _ in enumerate(self.tables):
+            operations.append(Operation(f"{self.name}.table_{index}", MemoryBound("add", 2 * local, local)))
+        if self.dropout:
+            what = MemoryBound("dropout", local, local + self._mask(shard))
+            operations.append(Operation(f"{self.name}.dropout", what))
+        return operations
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        size, local = self._size(shard, shard.tokens), self._size(shard, shard.norm_tokens)
+        operations = []
+        if self.dropout:
+            what = MemoryBound("dropout_backward", local + self._mask(shard), local)
+            operations.append(Operation(f"{self.name}.dropout_backward", what))
+        if shard.tp > 1 and shard.sequence_parallel:
+            gather = Collective("all_gather", "tp", size, shard.dtype)
+            operations.append(Operation(f"{self.name}.gradient_gather", gather))
+        # a dense gradient of the table is zeroed, then the rows met are added
+        rows = self.parameters(shard).total * DTYPE_BYTES[shard.gradient_dtype]
+        what = MemoryBound("embedding_backward", 2 * size, rows + size, kernels=2 + len(self.tables))
+        return [*operations, Operation(f"{self.name}.weight_gradient", what, weight_gradient=True)]
+
+    def saved(self, shard: Shard) -> list[Saved]:
+        return [Saved(f"{self.name}.mask", self._mask(shard))] if self.dropout else []
+
+    def transient_bytes(self, shard: Shard) -> float:
+        return 2 * self._size(shard, shard.tokens)
+
+    def _size(self, shard: Shard, tokens: int) -> float:
+        return tokens * self.width * shard.bytes
+
+    def _mask(self, shard: Shard) -> float:
+        return float(shard.norm_tokens * self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Module):
+    """Softmax and loss over a vocabulary split by tp; in fp32 unless the software fuses it.
+
+    Three small all-reduces (maximum, own logit, sum of exponentials), 4 bytes per token each (Shoeybi et al.
+    2019).
+    """
+
+    name: str
+    source: str
+    vocab: int
+    group: str = ""
+
+    def _elements(self, shard: Shard) -> float:
+        return float(shard.tokens * (shard.padded_vocab(self.vocab) // shard.tp))
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        elements, size = self._elements(shard), shard.bytes
+        reduce = Collective("all_reduce", "tp", 4.0 * shard.tokens, "fp32")
+        split = shard.tp > 1
+        if shard.fused("cross_entropy"):
+            what = MemoryBound("cross_entropy", 2 * elements * size, elements * size)
+            sums = [Operation(f"{self.name}.reduce", reduce)] * 2 if split else []
+            return [Operation(f"{self.name}.forward", what), *sums]
+        steps = [
+            ("cast", size, 4.0),
+            ("maximum", 4.0, 0.0),
+            ("subtract", 4.0, 4.0),
+            ("exponential", 4.0, 4.0),
+        ]
+        steps += [("sum", 4.0, 0.0), ("divide", 4.0, 4.0)]
+        operations: list[Operation] = []
+        for op, read, written in steps:
+            what = MemoryBound("cross_entropy", elements * read, elements * written)
+            operations.append(Operation(f"{self.name}.{op}", what))
+            if split and op in ("maximum", "subtract", "sum"):
+                operations.append(Operation(f"{self.name}.{op}.reduce", reduce))
+        return operations
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        elements, size = self._elements(shard), shard.bytes
+        if shard.fused("cross_entropy"):
+            what = MemoryBound("cross_entropy_backward", elements * size, elements * size)
+            return [Operation(f"{self.name}.backward", what)]
+        scale = MemoryBound("cross_entropy_backward", elements * 4.0, elements * 4.0)
+        cast = MemoryBound("cast", elements * 4.0, elements * size)
+        return [Operation(f"{self.name}.backward", scale), Operation(f"{self.name}.cast_backward", cast)]
+
+    def saved(self, shard: Shard) -> list[Saved]:
+        size = shard.bytes if shard.fused("cross_entropy") else 4.0
+        return [Saved(f"{self.name}.softmax", self._elements(shard) * size)]
+
+    def transient_bytes(self, shard: Shard) -> float:
+        """The logits in the activation dtype, and backward's gradient in fp32 and again in the activation
+        dtype.
+        """
+        elements = self._elements(shard)
+        return elements * (shard.bytes if shard.fused("cross_entropy") else 2 * shard.bytes + 4.0)
