@@ -1,0 +1,33 @@
+"""What collectives cost: one file per algorithm, and the choice among them as a library makes it.
+
+Contents: group (shapes, costs), patterns (who sends what to whom), algorithm (the table), ring, tree,
+halving_doubling, hierarchical, in_network, direct, point_to_point, library (calibrated parameters), choice.
+"""
+
+from simulator.costs.collectives import (  # noqa: F401  (registration)
+    direct,
+    halving_doubling,
+    hierarchical,
+    in_network,
+    point_to_point,
+    ring,
+    tree,
+)
+from simulator.costs.collectives.algorithm import ALGORITHMS
+from simulator.costs.collectives.choice import collective_cost, collective_seconds
+from simulator.costs.collectives.group import CollectiveCost, GroupShape
+from simulator.costs.collectives.library import CollectiveCalibration
+from simulator.costs.collectives.patterns import REDUCER, Edges, edges, loads
+
+__all__ = [
+    "ALGORITHMS",
+    "REDUCER",
+    "CollectiveCalibration",
+    "CollectiveCost",
+    "Edges",
+    "GroupShape",
+    "collective_cost",
+    "collective_seconds",
+    "edges",
+    "loads",
+]

@@ -1,0 +1,108 @@
+"""What a collective of a given size costs: the algorithm and protocol that the library would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.costs.collectives.algorithm import ALGORITHMS, OPERATIONS, Movement, refusal
+from simulator.costs.collectives.group import NOTHING, CollectiveCost, GroupShape, bandwidth_seconds
+from simulator.costs.collectives.library import CollectiveCalibration, OperationFactors, Protocol
+from simulator.costs.collectives.patterns import loads
+
+PLAIN = OperationFactors()
+
+
+def collective_cost(
+    op: str, size: float, group: GroupShape, library: CollectiveCalibration
+) -> CollectiveCost:
+    """The cheapest way that the library knows to do `op` on `size` bytes (conventions: operators.Collective).
+
+    One rank or no bytes cost nothing. Raises ValueError for an unknown operation, a negative size, or a group
+    that none of the library's algorithms for the operation can serve (with each one's reason).
+    """
+    if op not in OPERATIONS:
+        raise ValueError(f"unknown collective {op!r} (known: {', '.join(OPERATIONS)})")
+    if not size >= 0.0:
+        raise ValueError(f"the size of a collective cannot be {size} bytes")
+    if group.num_ranks == 1 or size == 0.0:
+        return NOTHING
+    options = list(candidates(op, size, group, library))
+    if not options:
+        reasons = "; ".join(str(refused(name, op, group, library)) for name in library.choices.get(op, ()))
+        raise ValueError(f"{library.name} cannot do {op}: {reasons or 'no algorithm is given for it'}")
+    return min(options, key=lambda cost: collective_seconds(cost, group))
+
+
+def collective_seconds(cost: CollectiveCost, group: GroupShape) -> float:
+    """How long the collective takes alone: latency, then the busiest link's bytes at its achieved rate."""
+    scale_up, nic = loads(cost.pattern, group)
+    moving = bandwidth_seconds(scale_up * cost.volume, nic * cost.volume, cost.efficiency, group)
+    return cost.latency + moving
+
+
+def refused(name: str, op: str, group: GroupShape, library: CollectiveCalibration) -> str | None:
+    """Why the library does not use the algorithm `name` here, or None."""
+    reason = refusal(name, op, group)
+    if reason is None and name == "in_network" and group.ranks_per_node < library.in_network_min_ranks:
+        return f"in_network needs {library.in_network_min_ranks} ranks per node, got {group.ranks_per_node}"
+    return reason
+
+
+def candidates(
+    op: str, size: float, group: GroupShape, library: CollectiveCalibration
+) -> Iterator[CollectiveCost]:
+    """The cost under every algorithm and protocol that the library would consider at this size."""
+    factors = library.operations.get(op, PLAIN)
+    for name in library.choices.get(op, ()):
+        if refused(name, op, group, library) is None:
+            movement = ALGORITHMS[name].movement(op, size, group)
+            allowed = {p: rates for p, rates in library.algorithms[name].items() if _within(rates, movement)}
+            for protocol, rates in allowed.items():
+                yield cost_of(name, protocol, rates, factors, movement, group, library.gpu_share)
+
+
+def _within(rates: Protocol, movement: Movement) -> bool:
+    hops = movement.steps + movement.network_steps
+    return rates.limit is None or movement.volume <= rates.limit + hops * rates.limit_per_step
+
+
+def cost_of(
+    algorithm: str,
+    protocol: str,
+    rates: Protocol,
+    factors: OperationFactors,
+    movement: Movement,
+    group: GroupShape,
+    gpu_share: float,
+) -> CollectiveCost:
+    """The cost of one movement at given rates.
+
+    Time = base + (hops^q + transfer^q)^(1/q). The transfer time is what the busiest link needs at its
+    achieved rate; everything else counts as latency, during which no link is held.
+    """
+    scale_up, nic = loads(movement.pattern, group)
+    efficiency = {"scale_up": rates.scale_up * factors.scale_up, "nic": rates.nic * factors.nic}
+    if factors.local is not None and scale_up > 0.0:
+        # The copy of a rank's own part passes through the same SMs as what it sends.
+        extra = movement.local / (scale_up * movement.volume) * efficiency["scale_up"] / factors.local
+        efficiency["scale_up"] /= 1.0 + extra
+    transfer = bandwidth_seconds(scale_up * movement.volume, nic * movement.volume, efficiency, group)
+    hops = movement.steps * rates.hop + movement.network_steps * (rates.network_hop + group.hop_latency)
+    exposed = combined(hops, transfer, rates.overlap) - transfer
+    return CollectiveCost(
+        algorithm=algorithm,
+        protocol=protocol,
+        latency=rates.base + exposed,
+        pattern=movement.pattern,
+        volume=movement.volume,
+        efficiency=efficiency,
+        gpu_share=gpu_share,
+    )
+
+
+def combined(hops: float, transfer: float, exponent: float) -> float:
+    """(hops^q + transfer^q)^(1/q), without overflow."""
+    larger, smaller = max(hops, transfer), min(hops, transfer)
+    if smaller <= 0.0 or exponent == 1.0:
+        return larger + smaller
+    return larger * (1.0 + (smaller / larger) ** exponent) ** (1.0 / exponent)

@@ -1,0 +1,98 @@
+"""What is measured of a collective library on one GPU generation: latencies and rates per algorithm."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from simulator.costs.collectives.algorithm import ALGORITHMS, OPERATIONS
+from simulator.description.base import Description, Named
+from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
+
+
+class Protocol(Description):
+    """One way of moving bytes (NCCL: LL, LL128, Simple) under one algorithm."""
+
+    base: Seconds = Field(description="Seconds from the start of the kernel to its end with nothing to do.")
+    hop: Seconds = Field(description="Seconds per dependent hop between GPUs of one node.")
+    network_hop: Seconds = Field(
+        default=0.0,
+        description="Seconds of software per dependent hop between nodes, besides the network's latency.",
+    )
+    scale_up: Fraction = Field(description="Largest achieved rate as a fraction of the scale-up bandwidth.")
+    nic: Fraction = Field(
+        default=1.0, description="Largest achieved rate as a fraction of the NICs' bandwidth."
+    )
+    overlap: float = Field(
+        default=1.0,
+        gt=0.0,
+        description="Exponent q of (hops^q + transfer^q)^(1/q): 1 adds the two, more hides the shorter one, "
+        "less lets them hinder each other.",
+    )
+    limit: Bytes | None = Field(
+        default=None, description="Largest volume per rank for which the library takes it."
+    )
+    limit_per_step: Bytes = Field(default=0.0, description="What every dependent hop adds to `limit`.")
+
+
+class OperationFactors(Description):
+    """How an operation differs from the plain movement of its bytes."""
+
+    scale_up: float = Field(default=1.0, gt=0.0, description="Factor on the scale-up rate.")
+    nic: float = Field(default=1.0, gt=0.0, description="Factor on the NIC rate.")
+    local: Fraction | None = Field(
+        default=None,
+        description="Rate of a rank's copy of its own part, as a fraction of the scale-up bandwidth.",
+    )
+
+
+class CollectiveCalibration(Named):
+    """Parameters of one library on one interconnect generation; `algorithms` → protocol → rates."""
+
+    kind: Literal["collectives"] = "collectives"
+    description: str = Field(default="", description="What it was measured on.")
+    library: str = Field(description="nccl, rccl, gloo, ...")
+    architecture: str = Field(description="GPU architecture: volta, ampere, hopper, ...; cpu for gloo.")
+    interconnect: str = Field(description="Scale-up kind: nvswitch, nvlink_mesh, pcie, none.")
+    scale_up_bandwidth: BytesPerSecond | None = Field(
+        default=None, description="Per GPU and direction on the measured machine; null where there was none."
+    )
+    algorithms: dict[str, dict[str, Protocol]] = Field(description="Algorithm → protocol → rates.")
+    choices: dict[str, tuple[str, ...]] = Field(
+        description="Operation → algorithms the library picks from. One name forces it."
+    )
+    operations: dict[str, OperationFactors] = Field(
+        default_factory=dict, description="Operation → factors; plain where left out."
+    )
+    in_network_min_ranks: int = Field(
+        default=2, ge=1, description="Fewest ranks of a node for in-network reduction."
+    )
+    gpu_share: Fraction = Field(
+        description="Fraction of a GPU's compute rate that a running collective takes from overlapped kernels"
+    )
+    transferred_from: str | None = Field(
+        default=None,
+        description="The calibration these parameters were carried over from; null where measured.",
+    )
+
+    @model_validator(mode="after")
+    def _known_names(self) -> CollectiveCalibration:
+        for name in self.algorithms:
+            if name not in ALGORITHMS:
+                raise ValueError(f"unknown algorithm {name!r} (known: {', '.join(sorted(ALGORITHMS))})")
+        for op, names in self.choices.items():
+            if op not in OPERATIONS:
+                raise ValueError(f"unknown operation {op!r} (known: {', '.join(OPERATIONS)})")
+            for name in names:
+                if name not in self.algorithms:
+                    raise ValueError(f"{op} may choose {name!r}, for which there are no rates")
+        return self
+
+    def forced(self, op: str, algorithm: str) -> CollectiveCalibration:
+        """A copy in which `op` always runs as `algorithm`. ValueError where there are no rates for it."""
+        if algorithm not in self.algorithms:
+            raise ValueError(
+                f"{self.name} has no rates for {algorithm!r} (it has {', '.join(self.algorithms)})"
+            )
+        return self.model_copy(update={"choices": {**self.choices, op: (algorithm,)}})
