@@ -22,7 +22,7 @@ Faults = list[tuple[str, str]]
 class Model(Named):
     """Base of all model families."""
 
-    kind: Literal["model"] = Field("model", description="Always `model`.")
+    kind: Literal["model"] = Field(default="model", description="Always `model`.")
 
     def layers(self) -> tuple[Layer, ...]:
         """All layers in order: embedding, blocks, head. Equal blocks are equal objects."""
@@ -47,6 +47,11 @@ class Model(Named):
         stages.
         """
         return False
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """Tokens that a learned position table allows; None where nothing bounds the sequence."""
+        return None
 
     @property
     def counts_tokens(self) -> bool:

@@ -22,10 +22,14 @@ class Transformer(Model):
     num_layers: int = Field(alias="layers", gt=0, description="Number of blocks.")
     hidden: int = Field(gt=0, description="Width of the residual stream.")
     heads: int = Field(gt=0, description="Attention (query) heads.")
-    kv_heads: int | None = Field(None, gt=0, description="Key and value heads; as many as heads if left out.")
-    head_dim: int | None = Field(None, gt=0, description="Width of a head; hidden / heads if left out.")
+    kv_heads: int | None = Field(
+        default=None, gt=0, description="Key and value heads; as many as heads if left out."
+    )
+    head_dim: int | None = Field(
+        default=None, gt=0, description="Width of a head; hidden / heads if left out."
+    )
     ffn: int | None = Field(
-        None, gt=0, description="Width of the feed-forward layer; 4 x hidden if left out."
+        default=None, gt=0, description="Width of the feed-forward layer; 4 x hidden if left out."
     )
     vocab: int = Field(gt=0, description="Entries of the vocabulary, before padding.")
     max_sequence: int = Field(gt=0, description="Longest sequence (rows of a learned position table).")
@@ -56,7 +60,8 @@ class Transformer(Model):
 
     def sharding_faults(self, tp: int, cp: int, ep: int) -> Faults:
         found = []
-        for name, value in (("attention heads", self.heads), ("key-value heads", self.num_kv_heads)):
+        counted = {self.num_kv_heads: "key-value heads", self.heads: "attention heads"}
+        for value, name in counted.items():
             if value % tp:
                 found.append(("tp", f"{tp} does not divide {value} {name} (divisors: {divisors(value)})"))
         if self.ffn_width % tp:
@@ -106,19 +111,25 @@ class GPT(Transformer):
     BLOOM.
     """
 
-    family: Literal["gpt"] = Field("gpt", description="Always `gpt`.")
+    family: Literal["gpt"] = Field(default="gpt", description="Always `gpt`.")
     positions: Literal["learned", "alibi", "rope", "none"] = Field(
-        "learned",
+        default="learned",
         description="How positions enter: a learned table, a bias on scores, rotation, or not at all.",
     )
-    biases: bool = Field(True, description="Whether projections and norms have biases.")
-    dropout: bool = Field(True, description="Whether there is dropout (embedding, attention, residual).")
-    tied_embeddings: bool = Field(True, description="Whether the head reuses the embedding's table.")
-    embedding_norm: bool = Field(False, description="Whether a norm follows the embedding (BLOOM).")
+    biases: bool = Field(default=True, description="Whether projections and norms have biases.")
+    dropout: bool = Field(
+        default=True, description="Whether there is dropout (embedding, attention, residual)."
+    )
+    tied_embeddings: bool = Field(default=True, description="Whether the head reuses the embedding's table.")
+    embedding_norm: bool = Field(default=False, description="Whether a norm follows the embedding (BLOOM).")
 
     @property
     def tied(self) -> bool:
         return self.tied_embeddings
+
+    @property
+    def longest_sequence(self) -> int | None:
+        return self.max_sequence if self.positions == "learned" else None
 
     def _norm(self, name: str, source: str, residual: bool = True) -> Norm:
         return Norm(name=name, source=source, width=self.hidden, bias=self.biases, residual=residual)
@@ -169,12 +180,18 @@ class GPT(Transformer):
 class Llama(Transformer):
     """Llama 1-3, Mistral, Qwen: RMSNorm, rotary positions, SwiGLU, grouped queries, no biases, no dropout."""
 
-    family: Literal["llama"] = Field("llama", description="Always `llama`.")
+    family: Literal["llama"] = Field(default="llama", description="Always `llama`.")
     ffn: int = Field(gt=0, description="Width of the gated feed-forward layer.")
-    tied_embeddings: bool = Field(False, description="Whether the head reuses the embedding's table.")
-    sliding_window: int | None = Field(None, gt=0, description="Keys that a query sees; all if left out.")
-    qk_norm: bool = Field(False, description="Whether queries and keys are normalised per head (Qwen 3).")
-    qkv_bias: bool = Field(False, description="Whether the query-key-value projection has a bias (Qwen 2).")
+    tied_embeddings: bool = Field(default=False, description="Whether the head reuses the embedding's table.")
+    sliding_window: int | None = Field(
+        default=None, gt=0, description="Keys that a query sees; all if left out."
+    )
+    qk_norm: bool = Field(
+        default=False, description="Whether queries and keys are normalised per head (Qwen 3)."
+    )
+    qkv_bias: bool = Field(
+        default=False, description="Whether the query-key-value projection has a bias (Qwen 2)."
+    )
 
     @property
     def tied(self) -> bool:
@@ -251,19 +268,26 @@ class BERT(Transformer):
     head.
     """
 
-    family: Literal["bert"] = Field("bert", description="Always `bert`.")
-    segments: int = Field(2, ge=0, description="Rows of the segment table.")
-    dropout: bool = Field(True, description="Whether there is dropout.")
+    family: Literal["bert"] = Field(default="bert", description="Always `bert`.")
+    segments: int = Field(default=2, ge=0, description="Rows of the segment table.")
+    dropout: bool = Field(default=True, description="Whether there is dropout.")
     next_sentence: bool = Field(
-        True, description="Whether a two-way next-sentence classifier is trained too."
+        default=True, description="Whether a two-way next-sentence classifier is trained too."
     )
     predictions: float = Field(
-        1.0, gt=0, le=1, description="Part of the positions whose token is predicted (all in Megatron)."
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Part of the positions whose token is predicted (all in Megatron).",
     )
 
     @property
     def tied(self) -> bool:
         return True
+
+    @property
+    def longest_sequence(self) -> int | None:
+        return self.max_sequence
 
     def _norm(self, name: str, source: str, residual: bool = False) -> Norm:
         return Norm(name=name, source=source, width=self.hidden, residual=residual)

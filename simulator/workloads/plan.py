@@ -1,0 +1,141 @@
+"""How a model is spread over GPUs: degrees of parallelism, schedule, sharding, recomputation, overlap,
+software.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from simulator.description.base import Description, Named
+from simulator.description.quantities import Bytes
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+StateType = Literal["fp32", "bf16", "fp16"]
+Axis = Literal["tp", "cp", "dp", "pp"]
+AXES: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
+
+
+class Overlap(Description):
+    """What runs at the same time as compute; null: as the software does by default."""
+
+    dp_gradients: bool | None = Field(
+        default=None, description="Reduce gradient buckets behind the last backward."
+    )
+    dp_parameters: bool | None = Field(
+        default=None, description="Gather updated parameters behind the next forward."
+    )
+    tp: bool | Literal["pipelined"] | None = Field(
+        default=None,
+        description="Tensor-parallel collectives beside independent GEMMs of backward; `pipelined`: GEMMs "
+        "are also cut into pieces that overlap their own collective (asynchronous tensor parallelism).",
+    )
+    pp: bool | None = Field(default=None, description="Pipeline sends and receives behind compute.")
+
+
+class FullySharded(Description):
+    """How ZeRO-3 (FSDP) gathers parameters; the unit is one layer."""
+
+    prefetch: int = Field(default=1, ge=0, description="Layers gathered ahead of the one that runs.")
+    reshard_after_forward: bool = Field(
+        default=True, description="Free gathered parameters after forward and gather them again for backward."
+    )
+    shard_group: int | None = Field(
+        default=None, gt=0, description="Ranks that share one copy (hybrid sharding); all of dp if left out."
+    )
+
+
+class Plan(Named):
+    """Ranks = tp x cp x dp x pp; ep divides the plane of dp and cp."""
+
+    kind: Literal["plan"] = Field(default="plan", description="Always `plan`.")
+    tp: int = Field(default=1, gt=0, description="Tensor parallelism: GPUs that split every layer.")
+    pp: int = Field(default=1, gt=0, description="Pipeline parallelism: stages that split the layers.")
+    vpp: int = Field(default=1, gt=0, description="Model chunks per stage (interleaved schedule).")
+    cp: int = Field(default=1, gt=0, description="Context parallelism: GPUs that split every sequence.")
+    ep: int = Field(default=1, gt=0, description="Expert parallelism: GPUs that split the experts.")
+    dp: int | None = Field(
+        default=None, gt=0, description="Data parallelism; the GPUs left over if left out."
+    )
+    order: tuple[Axis, ...] = Field(
+        default=AXES, description="Axes of the rank grid from neighbouring ranks outwards."
+    )
+    micro_batch: int = Field(default=1, gt=0, description="Samples that one replica runs at a time.")
+    schedule: str | None = Field(
+        default=None, description="Pipeline schedule; 1f1b, or interleaved where vpp > 1, if left out."
+    )
+    layers_per_stage: tuple[int, ...] | None = Field(
+        default=None,
+        description="Blocks of each stage, or virtual stage in order; an even split if left out.",
+    )
+    sequence_parallel: bool = Field(
+        default=False,
+        description="Split norms, dropout and residuals over tp by tokens (Korthikanti et al. 2022).",
+    )
+    context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
+        default="ring",
+        description="How context parallelism brings keys and values to queries (all_to_all: Ulysses).",
+    )
+    zero: Literal[0, 1, 2, 3] = Field(
+        default=0,
+        description="What dp ranks share out: 1 optimizer state, 2 and gradients, 3 and parameters.",
+    )
+    zero3: FullySharded = Field(default=FullySharded(), description="How ZeRO-3 gathers parameters.")
+    recompute: Literal["none", "selective", "full"] = Field(
+        default="none", description="What backward computes again: nothing, some modules, or whole layers."
+    )
+    recompute_modules: tuple[str, ...] = Field(
+        default=("core_attention",),
+        description="What selective recomputation reruns: core_attention, norm, mlp_activation, moe.",
+    )
+    recompute_layers: int | None = Field(
+        default=None, ge=0, description="Blocks per stage to which recompute applies; all if left out."
+    )
+    attention: Literal["flash", "unfused"] = Field(
+        default="flash", description="One fused kernel (the software's version), or scores kept in memory."
+    )
+    optimizer: Literal["adam", "sgd", "momentum"] = Field(default="adam", description="Update rule.")
+    optimizer_dtype: Literal["fp32", "bf16", "int8"] = Field(
+        default="fp32", description="Type of the moments."
+    )
+    parameter_dtype: StateType | None = Field(
+        default=None,
+        description="Type of resting parameters; if left out the activation type, fp32 under zero 3 (FSDP).",
+    )
+    master_weights: bool | None = Field(
+        default=None,
+        description="Keep an fp32 copy for the update; yes if parameters rest in 16 bits, if left out.",
+    )
+    gradient_dtype: StateType | None = Field(
+        default=None,
+        description="Type in which gradients are summed and reduced; if left out fp32 for bf16 and "
+        "narrower, else the compute type.",
+    )
+    bucket_size: Bytes | None = Field(
+        default=None, description="Gradient bucket; the software's if left out."
+    )
+    overlap: Overlap = Field(default=Overlap(), description="What runs behind compute.")
+    vocab_multiple: int = Field(
+        default=128,
+        gt=0,
+        description="The vocabulary is padded to a multiple of this times tp; 1: not padded.",
+    )
+    software: str = Field(
+        default="megatron-2022", description="Runtime profile: launch cost, fusions, overheads."
+    )
+
+    @property
+    def model_ranks(self) -> int:
+        """GPUs of one replica."""
+        return self.tp * self.cp * self.pp
+
+    @property
+    def schedule_name(self) -> str:
+        if self.schedule is not None:
+            return self.schedule
+        return "interleaved" if self.vpp > 1 else "1f1b"
+
+    def data_parallel(self, num_gpus: int) -> int:
+        """dp as given, or the GPUs left over (1 at least; `check_ranks` says when the product is wrong)."""
+        return self.dp if self.dp is not None else max(1, num_gpus // self.model_ranks)

@@ -1,0 +1,200 @@
+"""What makes a plan impossible: one function per rule, each yielding (key, message) faults with the numbers.
+
+Keys are relative to the workload (`plan.tp`, `global_batch`). Rules that need no cluster are
+`WORKLOAD_CHECKS`; `check_ranks` and `check_batch` also need the number of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from simulator.description.faults import listing, suggestion
+
+if TYPE_CHECKING:
+    from simulator.workloads.workload import Workload
+
+Faults = Iterator[tuple[str, str]]
+Check = Callable[["Workload"], Faults]
+RECOMPUTABLE = ("core_attention", "norm", "mlp_activation", "moe")
+
+
+def check_ranks(workload: Workload, num_gpus: int) -> Faults:
+    """The degrees multiply to the number of GPUs."""
+    plan = workload.plan
+    if plan.dp is None:
+        if num_gpus % plan.model_ranks:
+            equation = f"tp {plan.tp} x pp {plan.pp} x cp {plan.cp} = {plan.model_ranks}"
+            yield "plan.tp", f"{equation} ranks per replica do not divide the {num_gpus} GPUs of the cluster"
+        return
+    ranks = plan.model_ranks * plan.dp
+    if ranks != num_gpus:
+        equation = f"tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} = {ranks} ranks"
+        key = next(
+            (f"plan.{axis}" for axis in ("dp", "pp", "tp", "cp") if getattr(plan, axis) != 1), "plan.dp"
+        )
+        yield key, f"{equation}, but the cluster has {num_gpus} GPUs"
+
+
+def check_batch(workload: Workload, num_gpus: int) -> Faults:
+    """The global batch is whole micro-batches on every replica, and enough of them for the schedule."""
+    plan = workload.plan
+    dp = plan.data_parallel(num_gpus)
+    step = plan.micro_batch * dp
+    if workload.global_batch % step:
+        message = (
+            f"{workload.global_batch} is not divisible by micro_batch {plan.micro_batch} x dp {dp} = {step}"
+        )
+        yield "global_batch", message
+        return
+    count = workload.global_batch // step
+    if plan.schedule_name == "interleaved" and plan.pp > 1 and count % plan.pp:
+        message = (
+            f"interleaved needs micro-batches in groups of pp {plan.pp}, but there are {count}: "
+            f"global_batch {workload.global_batch} / (micro_batch {plan.micro_batch} x dp {dp})"
+        )
+        yield "plan.schedule", message
+
+
+def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
+    """Expert groups divide the plane of data and context parallelism."""
+    plan = workload.plan
+    plane = plan.data_parallel(num_gpus) * plan.cp
+    if plane % plan.ep:
+        yield "plan.ep", f"{plan.ep} does not divide dp x cp = {plane}"
+
+
+def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
+    """Hybrid sharding groups divide the data-parallel ranks."""
+    group, plan = workload.plan.zero3.shard_group, workload.plan
+    ranks = plan.data_parallel(num_gpus) * plan.cp
+    if group is not None and ranks % group:
+        yield "plan.zero3.shard_group", f"{group} does not divide dp x cp = {ranks}"
+
+
+def check_model_sharding(workload: Workload) -> Faults:
+    """Heads, feed-forward width, experts divide by the degrees."""
+    plan = workload.plan
+    for key, message in workload.model.sharding_faults(plan.tp, plan.cp, plan.ep):
+        yield f"plan.{key}", message
+
+
+def check_sequence(workload: Workload) -> Faults:
+    """The sequence fits the model and divides over cp (two halves each, for balance) and tp."""
+    plan, length = workload.plan, workload.sequence_length
+    longest = workload.model.longest_sequence
+    if longest is not None and length > longest:
+        yield "sequence_length", f"{length} is longer than the model's position table of {longest}"
+    parts = 2 * plan.cp if plan.cp > 1 else 1
+    if length % parts:
+        yield "plan.cp", f"sequence_length {length} is not divisible by 2 x cp = {parts}"
+    elif plan.sequence_parallel and (length // plan.cp) % plan.tp:
+        yield (
+            "plan.tp",
+            f"{plan.tp} does not divide the {length // plan.cp} tokens of a sequence (sequence_parallel)",
+        )
+
+
+def check_context_exchange(workload: Workload) -> Faults:
+    """Ulysses divides heads by cp; a ring needs a fused kernel."""
+    plan = workload.plan
+    heads = getattr(workload.model, "heads", None)
+    if plan.cp == 1 or heads is None:
+        return
+    if plan.context_exchange == "all_to_all" and heads % (plan.tp * plan.cp):
+        yield "plan.cp", f"all_to_all needs heads {heads} divisible by tp {plan.tp} x cp {plan.cp}"
+    if plan.context_exchange == "ring" and plan.attention == "unfused":
+        yield "plan.context_exchange", "ring needs attention: flash; unfused attention can use all_gather"
+
+
+def check_layers(workload: Workload) -> Faults:
+    """Blocks divide over stages and chunks, or are laid out by hand."""
+    plan, blocks = workload.plan, workload.model.num_blocks
+    stages = plan.pp * plan.vpp
+    if plan.layers_per_stage is None:
+        if blocks % stages:
+            message = f"{blocks} layers are not divisible by pp {plan.pp} x vpp {plan.vpp} = {stages}"
+            yield "plan.pp", f"{message}; give layers_per_stage to divide them unevenly"
+        return
+    layout = plan.layers_per_stage
+    if len(layout) not in (plan.pp, stages):
+        wanted = f"pp = {plan.pp}" + (f" or pp x vpp = {stages}" if plan.vpp > 1 else "")
+        yield "plan.layers_per_stage", f"has {len(layout)} entries, needs {wanted}"
+    elif sum(layout) != blocks:
+        yield "plan.layers_per_stage", f"sums to {sum(layout)}, but the model has {blocks} layers"
+    elif min(layout) < 0:
+        yield "plan.layers_per_stage", f"{min(layout)} is negative"
+
+
+def check_schedule(workload: Workload) -> Faults:
+    """The schedule exists and agrees with the number of chunks."""
+    from simulator.program.schedules import SCHEDULES
+
+    plan, name = workload.plan, workload.plan.schedule_name
+    if name not in SCHEDULES:
+        known = sorted(SCHEDULES)
+        yield "plan.schedule", f"unknown schedule {name!r}{suggestion(name, known)} (known: {listing(known)})"
+    elif plan.vpp > 1 and name in ("gpipe", "1f1b"):
+        yield "plan.vpp", f"{plan.vpp} chunks per stage need an interleaved schedule, not {name}"
+    elif plan.vpp > 1 and plan.pp == 1:
+        yield "plan.vpp", f"{plan.vpp} chunks per stage need pp > 1"
+
+
+def check_sequence_parallel(workload: Workload) -> Faults:
+    """Sequence parallelism splits over the tensor-parallel group."""
+    if workload.plan.sequence_parallel and workload.plan.tp == 1:
+        yield "plan.sequence_parallel", "needs tp > 1, but tp is 1"
+
+
+def check_zero(workload: Workload) -> Faults:
+    """ZeRO 2 and 3 reduce gradients after every micro-batch, which a pipeline's accumulation defeats."""
+    plan = workload.plan
+    if plan.zero == 2 and plan.pp > 1:
+        yield (
+            "plan.zero",
+            f"zero 2 cannot accumulate over the micro-batches of pp {plan.pp}; use zero 1 (or 3)",
+        )
+    if plan.zero != 3 and plan.zero3.shard_group is not None:
+        yield "plan.zero3.shard_group", f"needs zero 3, but zero is {plan.zero}"
+
+
+def check_order(workload: Workload) -> Faults:
+    """Each axis stands once in the order."""
+    order = workload.plan.order
+    if sorted(order) != ["cp", "dp", "pp", "tp"]:
+        yield "plan.order", f"must have tp, cp, dp and pp once each, has {', '.join(order)}"
+
+
+def check_recompute(workload: Workload) -> Faults:
+    """Modules to recompute are known ones."""
+    for module in workload.plan.recompute_modules:
+        if module not in RECOMPUTABLE:
+            hint = suggestion(module, RECOMPUTABLE) or f" (known: {', '.join(RECOMPUTABLE)})"
+            yield "plan.recompute_modules", f"unknown module {module!r}{hint}"
+    if workload.plan.recompute == "none" and workload.plan.recompute_layers:
+        yield "plan.recompute_layers", "has no effect with recompute: none"
+
+
+WORKLOAD_CHECKS: tuple[Check, ...] = (
+    check_model_sharding,
+    check_sequence,
+    check_context_exchange,
+    check_layers,
+    check_schedule,
+    check_sequence_parallel,
+    check_zero,
+    check_order,
+    check_recompute,
+)
+CLUSTER_CHECKS: tuple[Callable[[Workload, int], Faults], ...] = (
+    check_ranks,
+    check_batch,
+    check_expert_group,
+    check_shard_group,
+)
+
+
+def cluster_faults(workload: Workload, num_gpus: int) -> list[tuple[str, str]]:
+    """All faults of the plan on that many GPUs; a wrong product of degrees hides what follows from it."""
+    wrong = list(check_ranks(workload, num_gpus))
+    return wrong or [fault for check in CLUSTER_CHECKS[1:] for fault in check(workload, num_gpus)]

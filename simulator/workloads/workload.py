@@ -1,0 +1,120 @@
+"""What is trained: a model with its batch, precision and plan."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+import simulator.workloads.models  # noqa: F401  registers the families
+from simulator.description.base import Named
+from simulator.description.faults import raise_if_any
+from simulator.workloads.layers import Shard
+from simulator.workloads.model import FAMILIES, Model
+from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.plan import Plan, Precision
+from simulator.workloads.plan_checks import WORKLOAD_CHECKS, cluster_faults
+
+
+class Workload(Named):
+    """One training job; sizes that depend on the cluster take the number of GPUs as an argument."""
+
+    kind: Literal["workload"] = Field(default="workload", description="Always `workload`.")
+    model: Annotated[Model, FAMILIES] = Field(description="The model: a catalogue name or a mapping.")
+    global_batch: int = Field(gt=0, description="Samples per step over all GPUs.")
+    sequence_length: int = Field(gt=0, description="Tokens per sample.")
+    precision: Precision = Field(description="Type that GEMMs compute in.")
+    plan: Plan = Field(
+        default=Plan(name=""), description="How the model is spread: a catalogue name or a mapping."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        faults = [(f"model.{key}", message) for key, message in self.model.faults()]
+        raise_if_any(faults or [fault for check in WORKLOAD_CHECKS for fault in check(self)])
+        return self
+
+    def faults_on(self, num_gpus: int) -> list[tuple[str, str]]:
+        """Why the plan cannot run on that many GPUs: (key, message) pairs, empty if it can."""
+        return cluster_faults(self, num_gpus)
+
+    def num_micro_batches(self, num_gpus: int) -> int:
+        """Micro-batches that each replica runs per step."""
+        return self.global_batch // (self.plan.micro_batch * self.plan.data_parallel(num_gpus))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per step."""
+        return self.global_batch * self.sequence_length
+
+    @property
+    def flops(self) -> float:
+        """Model FLOPs per step: exact count with attention in full (causal not halved), without
+        recomputation.
+        """
+        return self.global_batch * self.model.flops(self.sequence_length)
+
+    @property
+    def activation_dtype(self) -> str:
+        """Type of activations: the compute type, or bf16 beside fp8 and narrower GEMMs."""
+        if self.precision == "tf32":
+            return "fp32"
+        return self.precision if DTYPE_BYTES[self.precision] >= 2 else "bf16"
+
+    @property
+    def gradient_dtype(self) -> str:
+        """Type in which gradients are summed and reduced (Megatron: fp32 for bf16, fp16 for fp16)."""
+        if self.plan.gradient_dtype is not None:
+            return self.plan.gradient_dtype
+        return "fp16" if self.precision == "fp16" else "fp32"
+
+    @property
+    def parameter_dtype(self) -> str:
+        """Type in which parameters rest between steps."""
+        if self.plan.parameter_dtype is not None:
+            return self.plan.parameter_dtype
+        return "fp32" if self.plan.zero == 3 else self.activation_dtype
+
+    @property
+    def master_weights(self) -> bool:
+        """Whether the update works on a separate fp32 copy."""
+        if self.plan.master_weights is not None:
+            return self.plan.master_weights
+        return DTYPE_BYTES[self.parameter_dtype] < 4
+
+    def shard(
+        self,
+        fusions: frozenset[str],
+        flash: str | None,
+        tp_overlap: bool = True,
+        accumulate: bool = True,
+        recompute: str | None = None,
+    ) -> Shard:
+        """How one GPU sees a layer under this plan.
+
+        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused) and `tp_overlap`
+        are the software's; the plan's own `overlap.tp` goes first. `recompute` overrides the plan's (for
+        blocks beyond `recompute_layers`).
+        """
+        plan = self.plan
+        overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
+        return Shard(
+            micro_batch=plan.micro_batch,
+            sequence_length=self.sequence_length,
+            tp=plan.tp,
+            cp=plan.cp,
+            ep=plan.ep,
+            sequence_parallel=plan.sequence_parallel,
+            dtype=self.activation_dtype,
+            gemm_dtype=self.precision,
+            attention=flash if plan.attention == "flash" and flash is not None else "unfused",
+            recompute=plan.recompute if recompute is None else recompute,
+            recompute_groups=frozenset(plan.recompute_modules),
+            fusions=fusions,
+            tp_overlap="pipelined" if overlap == "pipelined" else "backward" if overlap else "none",
+            context_exchange=plan.context_exchange,
+            gradient_dtype=self.gradient_dtype,
+            accumulate_gradients=accumulate,
+            vocab_multiple=plan.vocab_multiple,
+            separate_head=plan.pp > 1,
+        )
