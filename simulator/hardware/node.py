@@ -25,6 +25,9 @@ class Interconnect(Description):
         False, description="The switch can add up what passes through it (NVLS, SHARP)."
     )
     latency: Seconds = Field(0.0, description="One way between two GPUs of the node, hardware alone.")
+    root_bandwidth: BytesPerSecond | None = Field(
+        None, description="pcie: what all traffic between GPUs of a node shares; null: every pair at full rate."
+    )
     links: tuple[tuple[int, int, int], ...] = Field(
         (), description="nvlink_mesh: [GPU, GPU, number of lanes], each pair once."
     )
@@ -54,6 +57,10 @@ class Node(Named):
     nic: NIC | None = Field(None, description="The NIC that every port has; null for a node without network.")
     num_nics: int = Field(
         0, ge=0, description="NICs per node. GPU g uses NIC floor(g x num_nics / num_gpus)."
+    )
+    nic_attachment: Literal["host_link", "gpu"] = Field(
+        "host_link",
+        description="How GPUs reach their NICs: over their host link, or gpu: links of their own (ICI, MI250X).",
     )
     interconnect: Interconnect = Field(description="How the GPUs of the node reach one another.")
     cpu: CPU | None = Field(None, description="The host; needed for offload and data loading.")
