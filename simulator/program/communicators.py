@@ -1,22 +1,259 @@
-"""What a collective of each process group costs and which links it draws on, folded.
+"""What a collective of each process group costs and which links it draws on, folded over interchangeable ranks.
 
-Between the plan (which axis, which operation, how many bytes) and the program (latency, work, draws): chooses the
-algorithm for the group's shape, routes its pattern over the topology and folds the result.
+Stands between the plan (which axis, which operation, how many bytes) and the program (latency, work, draws): it
+chooses the algorithm for the shape of the group, routes the algorithm's edges over the topology, and folds the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.costs.collectives import CollectiveCost, GroupShape, collective_cost
-from simulator.costs.collectives.calibration import CollectiveCalibration
-from simulator.costs.collectives.patterns import edges
+from simulator.costs.collectives import CollectiveCost, GroupShape
+from simulator.costs.collectives.patterns import REDUCER, edges
 from simulator.hardware.topology import Topology
 from simulator.program.chains import Transfer
 from simulator.ranks.folding import Folding, GroupLayer, fold
 from simulator.ranks.grid import Grid
+
+Ints = NDArray[np.int64]
+Request = tuple[str, str, float]
+"""(axis, operation, bytes): axis is one of the grid's, or pair+1 / pair-1 / tied for pipeline neighbours."""
+
+CostModel = Callable[[str, float, GroupShape], CollectiveCost]
+
+
+class Communicators:
+    """The process groups of one grid on one topology. Rank r runs on GPU r."""
+
+    def __init__(self, grid: Grid, topology: Topology, cost_model: CostModel) -> None:
+        self.grid = grid
+        self.topology = topology
+        self._cost_model = cost_model
+        self._members: dict[str, Ints] = {}
+        self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
+        self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
+
+    def members(self, axis: str) -> Ints:
+        """[groups, size] ranks."""
+        if axis not in self._members:
+            self._members[axis] = self._find_members(axis)
+        return self._members[axis]
+
+    def _find_members(self, axis: str) -> Ints:
+        if axis.startswith("pair"):
+            return self.grid.pipeline_pairs(int(axis[4:]))
+        if axis == "tied":
+            first_last = self.grid.ranks[..., [0, -1]]
+            return first_last.reshape(-1, 2)
+        return self.grid.groups(axis)
+
+    def shapes(self, axis: str) -> tuple[list[GroupShape], Ints]:
+        """The distinct shapes of an axis' groups, and which of them each group has."""
+        if axis not in self._shapes:
+            self._shapes[axis] = group_shapes(self.topology, self.members(axis))
+        return self._shapes[axis]
+
+    def costs(self, axis: str, op: str, size: float) -> list[CollectiveCost]:
+        """One cost per distinct shape of the axis."""
+        return [self._cost(op, size, shape) for shape in self.shapes(axis)[0]]
+
+    def _cost(self, op: str, size: float, shape: GroupShape) -> CollectiveCost:
+        key = (op, size, shape)
+        if key not in self._costs:
+            self._costs[key] = self._cost_model(op, size, shape)
+        return self._costs[key]
+
+    def fold(self, requests: Iterable[Request], rank_colour: Ints, enabled: bool) -> FoldedCommunicators:
+        """Fold ranks, groups and links for everything that `requests` will send."""
+        patterns = sorted(
+            {
+                (axis, cost.pattern)
+                for axis, op, size in set(requests)
+                for cost in self.costs(axis, op, size)
+                if cost.pattern != "none"
+            }
+        )
+        layers = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
+        used = np.unique(np.concatenate([layer.link for layer in layers.values()] or [np.zeros(0, np.int64)]))
+        position = np.full(self.topology.num_links, -1, dtype=np.int64)
+        position[used] = np.arange(len(used))
+        layers = {n: GroupLayer(g.members, g.group, position[g.link], g.amount) for n, g in layers.items()}
+        link_colour = _link_colours(self.topology, used)
+        folding = fold(rank_colour, link_colour, layers, enabled)
+        return FoldedCommunicators(self, folding, used)
+
+    def _layer(self, axis: str, pattern: str) -> GroupLayer:
+        members = self.members(axis)
+        found = edges(pattern, members, self.topology.gpu_node)
+        return GroupLayer(members, *link_loads(self.topology, found))
+
+
+class FoldedCommunicators:
+    """The same groups after folding: `transfer` answers for a rank class, with draws on link classes."""
+
+    def __init__(self, communicators: Communicators, folding: Folding, links: Ints) -> None:
+        self.communicators = communicators
+        self.folding = folding
+        self.links = links
+        self._draws = {name: folding.draws(name) for name in folding.layers}
+        self._peers: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
+        self._transfers: dict[tuple[str, str, float, int], Transfer | None] = {}
+
+    @cached_property
+    def representatives(self) -> Ints:
+        return self.folding.representatives()
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.representatives)
+
+    @cached_property
+    def link_representatives(self) -> Ints:
+        """One topology link per link class."""
+        if not len(self.links):
+            return np.zeros(0, dtype=np.int64)
+        return self.links[np.unique(self.folding.link_class, return_index=True)[1]]
+
+    def group(self, axis: str, rank_class: int, place: int | None = None) -> tuple[int, tuple[int, ...]]:
+        """(group, member classes in order) of the class's representative; `place` its column, for pairs."""
+        key = (axis if place is None else f"{axis}@{place}", rank_class)
+        if key not in self._peers:
+            members = self.communicators.members(axis)
+            rank = self.representatives[rank_class]
+            where = members == rank if place is None else members[:, place] == rank
+            group = int(np.argmax(where.any(axis=1) if place is None else where))
+            classes = self.folding.rank_class[members[group]]
+            self._peers[key] = (group, tuple(dict.fromkeys(int(c) for c in classes)))
+        return self._peers[key]
+
+    def classes(self, axis: str, rank_class: int) -> tuple[int, ...]:
+        """Rank classes with a member in the group."""
+        return self.group(axis, rank_class)[1]
+
+    def transfer(
+        self, axis: str, op: str, size: float, rank_class: int, place: int | None = None
+    ) -> Transfer | None:
+        """The collective as the class's group carries it out; None where it moves nothing."""
+        members = self.communicators.members(axis)
+        if members.shape[1] < 2 or size <= 0.0:
+            return None
+        group, _ = self.group(axis, rank_class, place)
+        key = (axis, op, size, group)
+        if key not in self._transfers:
+            self._transfers[key] = self._price(axis, op, size, group)
+        return self._transfers[key]
+
+    def latency_only(self, axis: str, op: str, size: float, rank_class: int) -> Transfer | None:
+        """A collective of a few bytes: its latency, without draws."""
+        if self.communicators.members(axis).shape[1] < 2:
+            return None
+        shapes, which = self.communicators.shapes(axis)
+        group, _ = self.group(axis, rank_class)
+        cost = self.communicators._cost(op, size, shapes[int(which[group])])
+        return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
+
+    def _price(self, axis: str, op: str, size: float, group: int) -> Transfer | None:
+        shapes, which = self.communicators.shapes(axis)
+        cost = self.communicators._cost(op, size, shapes[int(which[group])])
+        layer = f"{axis}:{cost.pattern}"
+        if cost.pattern == "none" or layer not in self._draws:
+            return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm) if cost.latency else None
+        rows = self._draws[layer].get(int(self.folding.group_class[layer][group]), [])
+        topology = self.communicators.topology
+        shape = shapes[int(which[group])]
+        inside_kinds = ("scale_up", "mesh", "host") if shape.num_nodes == 1 else ("scale_up", "mesh")
+        offset, draws, rate = self.num_classes, [], float("inf")
+        for link_class, amount in rows:
+            link = int(self.link_representatives[link_class])
+            inside = topology.link_kind(link).startswith(inside_kinds)
+            amount /= cost.efficiency["scale_up" if inside else "nic"]
+            draws.append((offset + link_class, amount))
+            rate = min(rate, float(topology.capacity[link]) / amount)
+        if not draws or cost.volume <= 0.0:
+            return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
+        return Transfer(axis, cost.latency, cost.volume, tuple(draws), rate, cost.gpu_share, cost.algorithm)
+
+
+def _link_colours(topology: Topology, links: Ints) -> Ints:
+    """Equal numbers for links of equal kind and capacity."""
+    keys = np.stack([topology.kind[links], _bits(topology.capacity[links])], axis=1)
+    return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+
+
+def link_loads(topology: Topology, found: Any) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """Rows (group, link, amount): what one byte of volume puts on every link, summed per group and link."""
+    group, source, destination, share = found
+    up, down = destination == REDUCER, source == REDUCER
+    between = ~(up | down)
+    routes = topology.routes(source[between], destination[between])
+    rows = [
+        (group[between][routes.flow], routes.link, share[between][routes.flow] * routes.share),
+        (group[up], topology.scale_up_out[source[up]], share[up]),
+        (group[down], topology.scale_up_in[destination[down]], share[down]),
+    ]
+    groups, links, amounts = (np.concatenate(column) for column in zip(*rows, strict=True))
+    key = groups * topology.num_links + links
+    unique, inverse = np.unique(key, return_inverse=True)
+    return unique // topology.num_links, unique % topology.num_links, np.bincount(inverse, weights=amounts)
+
+
+def group_shapes(topology: Topology, members: Ints) -> tuple[list[GroupShape], Ints]:
+    """Distinct `GroupShape`s among the groups [groups, n] and the index of each group's."""
+    nodes = topology.gpu_node[members]
+    order = np.argsort(nodes, axis=1, kind="stable")
+    ordered = np.take_along_axis(nodes, order, axis=1)
+    starts = np.ones(ordered.shape, dtype=bool)
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    num_nodes = starts.sum(axis=1)
+    run = np.cumsum(starts, axis=1) - 1
+    counts = np.zeros((len(members), int(num_nodes.max())), dtype=np.int64)
+    np.add.at(counts, (np.repeat(np.arange(len(members)), members.shape[1]), run.ravel()), 1)
+    fullest = counts.max(axis=1)
+    # NICs and hardware follow from where the members sit inside their nodes: one signature per distinct layout.
+    local = np.sort(topology.gpu_local[members], axis=1)
+    hardware = np.sort(topology.gpu_hardware[members], axis=1)
+    spread = topology.latency(members[:, 0], members[:, -1])
+    signature = np.column_stack([num_nodes, fullest, _row_hash(local), _row_hash(hardware), _bits(spread)])
+    _, first, which = np.unique(signature, axis=0, return_index=True, return_inverse=True)
+    shapes = [
+        _shape(topology, members[g], int(num_nodes[g]), int(fullest[g]), float(spread[g])) for g in first
+    ]
+    return shapes, which.ravel()
+
+
+def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, latency: float) -> GroupShape:
+    """The shape of one group; bandwidths are those of its slowest node."""
+    nodes = topology.gpu_node[members]
+    node = topology.nodes[int(topology.node_hardware[nodes[0]])]
+    scale_up = [topology.hardware[int(h)].scale_up for h in np.unique(topology.gpu_hardware[members])]
+    hosts = [topology.hardware[int(h)].host_link for h in np.unique(topology.gpu_hardware[members])]
+    ways = scale_up if node.interconnect.kind in ("nvswitch", "nvlink_mesh") else hosts
+    nic = float("inf")
+    for index in np.unique(nodes):
+        here = np.unique(topology.gpu_port[members[nodes == index]])
+        nic = min(nic, float(topology.ports.bandwidth[here].sum()))
+    return GroupShape(
+        num_ranks=len(members),
+        num_nodes=num_nodes,
+        ranks_per_node=fullest,
+        scale_up_kind=node.interconnect.kind,
+        in_network_reduction=node.interconnect.in_network_reduction,
+        scale_up_bandwidth=min((way.bandwidth for way in ways if way is not None), default=0.0),
+        nic_bandwidth=nic if num_nodes > 1 else 0.0,
+        hop_latency=latency if num_nodes > 1 else 0.0,
+    )
+
+
+def _row_hash(rows: Ints) -> Ints:
+    """A 62-bit number per row, equal for equal rows."""
+    weights = np.arange(1, rows.shape[1] + 1, dtype=np.int64) * 0x9E3779B1 % (1 << 31)
+    return (rows + 1) @ weights
+
+
+def _bits(values: NDArray[np.float64]) -> Ints:
+    return np.ascontiguousarray(values).view(np.int64)

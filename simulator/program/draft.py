@@ -21,7 +21,9 @@ class _TaskDraft:
 class Draft:
     """Collects tasks; a lane runs its tasks in the order in which its class added them."""
 
-    def __init__(self, resources: Sequence[Resource], rank_classes: Sequence[str], members: Sequence[int]) -> None:
+    def __init__(
+        self, resources: Sequence[Resource], rank_classes: Sequence[str], members: Sequence[int]
+    ) -> None:
         self._program = Program(resources=list(resources), rank_classes=rank_classes, members=members)
         self._lanes: dict[tuple[int, str], int] = {}
         self._tasks: list[_TaskDraft] = []

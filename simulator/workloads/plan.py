@@ -73,6 +73,11 @@ class Plan(Named):
         default=False,
         description="Split norms, dropout and residuals over tp by tokens (Korthikanti et al. 2022).",
     )
+    scatter_gather: bool = Field(
+        False,
+        description="Cut pipeline boundary tensors over tp for the way and gather them on arrival (Narayanan et al. "
+        "2021); without effect under sequence_parallel, whose tensors are cut already.",
+    )
     context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
         default="ring",
         description="How context parallelism brings keys and values to queries (all_to_all: Ulysses).",

@@ -1,0 +1,79 @@
+"""The end of a step: gradient norm, update, and the gather of updated parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.program.chains import Chain, chain_of
+from simulator.program.pricing import ClassPricing
+from simulator.program.rank_builder import RankBuilder
+from simulator.program.setting import Setting
+from simulator.workloads.layers import Operation
+from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
+
+MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
+MOMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
+
+
+def optimizer_step(
+    setting: Setting, pricing: ClassPricing, rank: RankBuilder, stage: int, deps: Sequence[int]
+) -> None:
+    """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters."""
+    counts = _owned(setting, stage)
+    if not counts:
+        return
+    norm = rank.run(_norm_chain(setting, pricing, counts), deps)
+    after = [norm[1]] if norm is not None else list(deps)
+    # Every rank of the replica learns the norm before any may go on: a barrier of a few bytes.
+    transfer = pricing.communicators.latency_only("model", "all_reduce", 4.0, pricing.rank_class)
+    meeting = rank.communicate(transfer, "optimizer", "sum of norms", "dp", after)
+    after = [meeting] if meeting is not None else after
+    if setting.software.optimizer.host_synchronisations:
+        rank.sync += after
+    update = rank.run(_update_chain(setting, pricing, stage, counts), after)
+    if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
+        return
+    for content in setting.content[stage]:
+        for axis, count in (("dp_cp", content.whole.dense), ("edp", content.whole.experts)):
+            size = count * setting.parameter_size
+            gather = pricing.communicators.transfer(axis, "all_gather", size, pricing.rank_class)
+            rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+
+
+def _owned(setting: Setting, stage: int) -> float:
+    """Parameters that one rank of the stage updates."""
+    dense = sum(content.whole.dense for content in setting.content[stage])
+    experts = sum(content.whole.experts for content in setting.content[stage])
+    if setting.plan.zero == 0:
+        return float(dense + experts)
+    return dense / setting.grid.size("dp_cp") + experts / setting.grid.size("edp")
+
+
+def _norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:
+    cost = setting.software.optimizer
+    read = count * cost.norm_passes * setting.reduction_size
+    if not read:
+        return Chain()
+    kernel = MemoryBound("optimizer", read, 0.0)
+    return chain_of([Operation("gradient norm", kernel)], pricing, "optimizer", True)
+
+
+def _update_chain(setting: Setting, pricing: ClassPricing, stage: int, count: float) -> Chain:
+    """Bytes per parameter: gradient, moments and weights read; moments and weights written."""
+    workload, cost = setting.workload, setting.software.optimizer
+    moments = MOMENTS[setting.plan.optimizer] * MOMENT_BYTES[setting.plan.optimizer_dtype]
+    rest = DTYPE_BYTES[workload.parameter_dtype]
+    master = 4.0 if workload.master_weights else rest
+    read = setting.reduction_size + moments + master
+    written = moments + master + (rest if workload.master_weights else 0.0)
+    tensors = sum(
+        len(placed.layer.modules) * 2 for content in setting.content[stage] for placed in content.layers
+    )
+    kernels = max(1, round(cost.kernels_per_parameter_tensor * tensors))
+    kernel = MemoryBound(
+        "optimizer",
+        count * (read + cost.extra_copies / 2),
+        count * (written + cost.extra_copies / 2),
+        kernels,
+    )
+    return chain_of([Operation("update", kernel)], pricing, "optimizer", True)

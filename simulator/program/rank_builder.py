@@ -1,0 +1,109 @@
+"""What one rank class does during a step: schedule actions become chains, transfers and memory changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simulator.program.chains import Chain, Transfer, transfer_phase
+from simulator.program.program import Phase
+
+if TYPE_CHECKING:
+    from simulator.program.setting import Setting
+
+
+@dataclass(slots=True)
+class RankBuilder:
+    """Adds the tasks of one rank class to the draft, in program order.
+
+    `ready`: tasks that the next chain on the compute stream waits for, besides its own. `sync`: tasks the host waits
+    for before it launches more. `carry`: launch time of the last chain that the host still owes. `extra`: host time
+    spent on other things since.
+    """
+
+    setting: Setting
+    rank_class: int
+    sync: list[int] = field(default_factory=list)
+    carry: float = 0.0
+    extra: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+
+    def run(self, chain: Chain, deps: Iterable[int], micro_batch: int = -1) -> tuple[int, int] | None:
+        """Add `chain`; returns its first and last task, or None if it is empty."""
+        if not chain.phases:
+            return None
+        needs = list(deps)
+        host = self._launch(chain)
+        if host is not None:
+            needs.append(host)
+        if self.setting.collapse and all(not axis or self._alone(axis) for axis in chain.axes):
+            lanes = ["compute", *dict.fromkeys(axis for axis in chain.axes if axis)]
+            task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch)
+            return task, task
+        return self._run_apart(chain, needs, micro_batch)
+
+    def _run_apart(self, chain: Chain, needs: list[int], micro_batch: int) -> tuple[int, int]:
+        first = last = -1
+        for phase, axis in zip(chain.phases, chain.axes, strict=True):
+            lanes = ["compute", axis] if axis else ["compute"]
+            if axis:
+                last = self.setting.draft.meet(
+                    self.meeting(axis), self.rank_class, lanes, (phase,), needs, micro_batch
+                )
+            else:
+                last = self.setting.draft.add(self.rank_class, lanes, (phase,), needs, micro_batch)
+            first = last if first < 0 else first
+            needs = [last]
+        return first, last
+
+    def _alone(self, axis: str) -> bool:
+        return self.setting.communicators.classes(axis, self.rank_class) == (self.rank_class,)
+
+    def meeting(self, axis: str, purpose: str = "") -> tuple[str, str, tuple[int, ...], int]:
+        """The key of this class's next shared task on an axis: every member counts its own."""
+        name = f"{axis}/{purpose}"
+        self.counters[name] = self.counters.get(name, 0) + 1
+        return (axis, purpose, self.setting.communicators.classes(axis, self.rank_class), self.counters[name])
+
+    def _launch(self, chain: Chain) -> int | None:
+        """The host's part before the chain may start: what it still owes, then the lead of this chain.
+
+        After a synchronisation nothing is owed: the GPU has run all that was launched.
+        """
+        owed = 0.0 if self.sync else self.carry
+        seconds = owed + self.extra + chain.lead
+        self.extra = 0.0
+        self.carry = max(0.0, chain.host - chain.lead)
+        if seconds <= 0.0:
+            return None
+        phase = Phase("launch", "launch", 0.0, latency=seconds)
+        task = self.setting.draft.add(self.rank_class, ["host"], (phase,), self.sync)
+        self.sync = []
+        return task
+
+    def host_work(
+        self, label: str, seconds: float, deps: Sequence[int] = (), kind: str = "launch"
+    ) -> int | None:
+        """Time the host spends on something else (scheduling a transfer, data, logging)."""
+        if seconds <= 0.0:
+            return None
+        phase = Phase(kind, label, 0.0, latency=seconds)
+        return self.setting.draft.add(self.rank_class, ["host"], (phase,), [*self.sync, *deps])
+
+    def communicate(
+        self,
+        transfer: Transfer | None,
+        kind: str,
+        label: str,
+        lane: str,
+        deps: Iterable[int],
+        micro_batch: int = -1,
+    ) -> int | None:
+        """A collective on its own lane, shared with the other classes of the group; None if nothing moves."""
+        if transfer is None:
+            return None
+        phase = transfer_phase(transfer, kind, label, (self.rank_class,))
+        return self.setting.draft.meet(
+            self.meeting(transfer.axis, lane), self.rank_class, [lane], (phase,), deps, micro_batch
+        )

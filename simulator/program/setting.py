@@ -1,0 +1,206 @@
+"""Everything the builder needs to know about one workload on one cluster, resolved once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from simulator.costs.software import SoftwareProfile
+from simulator.program.communicators import Request
+from simulator.program.draft import Draft
+from simulator.program.stages import chunks
+from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
+from simulator.ranks.grid import Grid
+from simulator.workloads.layers import Shard
+from simulator.workloads.operators import DTYPE_BYTES, Collective
+from simulator.workloads.plan import Plan
+from simulator.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class ChunkContent:
+    """One model chunk of a stage: its layers, and the units that share a collective (forward order)."""
+
+    chunk: int
+    virtual: int
+    layers: tuple[Placed, ...]
+    units: tuple[Unit, ...]
+    whole: Unit
+
+    @cached_property
+    def activation_bytes(self) -> float:
+        """Kept from forward to backward, per micro-batch."""
+        return sum(p.layer.activation_bytes(p.shard) for p in self.layers)
+
+    @cached_property
+    def transient_bytes(self) -> float:
+        """Peak that lives only while one layer runs backward."""
+        return max((p.layer.transient_bytes(p.shard) for p in self.layers), default=0.0)
+
+
+@dataclass
+class Setting:
+    """The workload on the grid: what stands on each stage, and how the software carries it out."""
+
+    workload: Workload
+    software: SoftwareProfile
+    grid: Grid
+    num_micro_batches: int
+    collapse: bool = True
+    draft: Draft = field(init=False)
+
+    @property
+    def plan(self) -> Plan:
+        return self.workload.plan
+
+    @cached_property
+    def shard(self) -> Shard:
+        """How a GPU sees a layer to which recomputation applies."""
+        return self._shard(None)
+
+    def _shard(self, recompute: str | None) -> Shard:
+        software = self.software
+        return self.workload.shard(
+            frozenset(software.fusions),
+            software.flash_attention,
+            tp_overlap=software.overlap.tp,
+            accumulate=self.num_micro_batches > 1,
+            recompute=recompute,
+        )
+
+    @cached_property
+    def content(self) -> list[list[ChunkContent]]:
+        """Chunks by [stage][chunk]."""
+        plan = self.plan
+        placed = chunks(self.workload.model.layers(), plan.pp, plan.vpp, plan.layers_per_stage)
+        return [
+            [self._content(stage, chunk, placed) for chunk in range(plan.vpp)] for stage in range(plan.pp)
+        ]
+
+    def _content(self, stage: int, chunk: int, placed: list) -> ChunkContent:  # type: ignore[type-arg]
+        limit = self.plan.recompute_layers
+        before = sum(layer.kind == "block" for layers in placed[stage][:chunk] for layer in layers)
+        layers = []
+        for layer in placed[stage][chunk]:
+            beyond = limit is not None and layer.kind == "block" and before >= limit
+            layers.append(Placed(layer, self._shard("none") if beyond else self.shard))
+            before += layer.kind == "block"
+        if self.shards_parameters:
+            units = layer_units(layers)
+        elif self.overlaps_gradients or self.reduces_each_micro_batch or self.gathers_ahead:
+            size = self.software.bucket_size if self.plan.bucket_size is None else self.plan.bucket_size
+            units = buckets(layers, size, self.reduction_size)
+        else:
+            units = one_unit(layers)
+        (whole,) = one_unit(layers)
+        return ChunkContent(chunk, chunk * self.plan.pp + stage, tuple(layers), tuple(units), whole)
+
+    # --- data parallelism --------------------------------------------------------------------------------------------
+
+    @property
+    def shards_parameters(self) -> bool:
+        return self.plan.zero == 3
+
+    @property
+    def gathers_ahead(self) -> bool:
+        """Updated parameters are gathered behind the next forward (ZeRO-1 and 2)."""
+        return self.plan.zero in (1, 2) and self._overlaps("dp_parameters")
+
+    @property
+    def overlaps_gradients(self) -> bool:
+        return self._overlaps("dp_gradients")
+
+    @property
+    def reduces_each_micro_batch(self) -> bool:
+        """Sharded gradients cannot be accumulated locally."""
+        return self.plan.zero >= 2
+
+    @property
+    def overlaps_pipeline(self) -> bool:
+        return self._overlaps("pp")
+
+    def _overlaps(self, what: str) -> bool:
+        asked = getattr(self.plan.overlap, what)
+        return bool(getattr(self.software.overlap, what) if asked is None else asked)
+
+    @property
+    def reduction(self) -> str:
+        return "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
+
+    @property
+    def reduction_size(self) -> float:
+        """Bytes per gradient element on the wire."""
+        return DTYPE_BYTES[self.workload.gradient_dtype]
+
+    @property
+    def parameter_size(self) -> float:
+        """Bytes per parameter element on the wire: gathered in the type that compute uses."""
+        if self.shards_parameters:
+            return DTYPE_BYTES[self.workload.activation_dtype]
+        return DTYPE_BYTES[self.workload.parameter_dtype]
+
+    # --- pipeline ----------------------------------------------------------------------------------------------------
+
+    @property
+    def num_virtual_stages(self) -> int:
+        return self.plan.pp * self.plan.vpp
+
+    @cached_property
+    def boundary_bytes(self) -> list[float]:
+        """Bytes per GPU that cross from each virtual stage to the next, per micro-batch."""
+        sizes = []
+        for virtual in range(self.num_virtual_stages - 1):
+            content = self.content[virtual % self.plan.pp][virtual // self.plan.pp]
+            size = content.layers[-1].layer.output_bytes(content.layers[-1].shard) if content.layers else 0.0
+            sizes.append(size if size else sizes[-1])
+        return [size / self.scatter for size in sizes]
+
+    @property
+    def scatter(self) -> int:
+        """Ways in which a boundary tensor is cut before it is sent and gathered after (Narayanan et al. 2021)."""
+        whole = self.plan.tp > 1 and not self.plan.sequence_parallel
+        return self.plan.tp if self.plan.scatter_gather and whole else 1
+
+    @property
+    def tied_bytes(self) -> float:
+        """Bytes of the shared embedding's gradient that first and last stage add up."""
+        if not self.workload.model.tied or self.plan.pp == 1:
+            return 0.0
+        parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
+        return parameters.embeddings * self.reduction_size
+
+    # --- what will be sent ---------------------------------------------------------------------------------------------
+
+    def requests(self) -> Iterator[Request]:
+        """Every distinct (axis, operation, bytes) of the step."""
+        seen = set()
+        for stage in self.content:
+            for content in stage:
+                for placed in dict.fromkeys(content.layers):
+                    yield from _collectives(placed)
+                for unit in {*content.units, content.whole}:
+                    seen |= set(self._unit_requests(unit))
+        yield from sorted(seen)
+        for size in dict.fromkeys(self.boundary_bytes):
+            yield "pair+1", "send_recv", size
+            yield "pair-1", "send_recv", size
+            if self.scatter > 1:
+                yield "tp", "all_gather", size * self.scatter
+        if self.tied_bytes:
+            yield "tied", "all_reduce", self.tied_bytes
+
+    def _unit_requests(self, unit: Unit) -> Iterator[Request]:
+        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
+            if count:
+                yield axis, self.reduction, count * self.reduction_size
+                if self.plan.zero:
+                    yield axis, "all_gather", count * self.parameter_size
+
+
+def _collectives(placed: Placed) -> Iterator[Request]:
+    layer, shard = placed.layer, placed.shard
+    operations: Sequence = (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard))  # type: ignore[type-arg]
+    for operation in operations:
+        if isinstance(operation.what, Collective):
+            yield operation.what.axis, operation.what.op, operation.what.size

@@ -1,0 +1,290 @@
+"""One training step of one rank class: schedule, gradient reduction, optimizer, in program order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from simulator.program.chains import Chain, chain_of, joined, transfer_phase
+from simulator.program.optimizer import optimizer_step
+from simulator.program.pricing import ClassPricing
+from simulator.program.rank_builder import RankBuilder
+from simulator.program.schedules import SCHEDULES, Action
+from simulator.program.setting import ChunkContent, Setting
+from simulator.program.units import Placed, Unit
+from simulator.workloads.layers import Operation
+from simulator.workloads.operators import Collective
+
+
+@dataclass(slots=True)
+class Step:
+    """Walks the schedule of one rank class and adds its tasks."""
+
+    setting: Setting
+    pricing: ClassPricing
+    stage: int
+    rank: RankBuilder = field(init=False)
+    blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
+    reductions: list[int] = field(default_factory=list)
+    gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
+    history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
+    _chains: dict[tuple[object, str], Chain] = field(default_factory=dict)
+    _last: int | None = None
+
+    def __post_init__(self) -> None:
+        self.rank = RankBuilder(self.setting, self.pricing.rank_class)
+
+    def build(self) -> None:
+        setting, plan = self.setting, self.setting.plan
+        start = self.rank.host_work("step overhead", setting.software.step_overhead, kind="launch")
+        self.rank.sync = [] if start is None else [start]
+        schedule = SCHEDULES[plan.schedule_name](self.stage, plan.pp, setting.num_micro_batches, plan.vpp)
+        if setting.gathers_ahead:
+            self._gather_everything()
+        for action in schedule:
+            if action.op == "F":
+                self._forward(action)
+            else:
+                self._backward(action)
+        self._reduce_rest()
+        self._reduce_tied()
+        deps = [*self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
+        optimizer_step(setting, self.pricing, self.rank, self.stage, deps)
+
+    # --- forward ---------------------------------------------------------------------------------------------------
+
+    def _forward(self, action: Action) -> None:
+        content = self._content(action)
+        arrival = self._receive("F", action)
+        deps = self._take_blockers() + arrival
+        self.rank.sync += arrival if self.setting.software.synchronous_p2p else []
+        first, last = self._run_units(content, content.units, "forward", deps, action.micro_batch)
+        draft, rank_class = self.setting.draft, self.pricing.rank_class
+        if first >= 0:
+            draft.memory(first, rank_class, "activations", content.activation_bytes)
+        self._send("F", action, last)
+
+    # --- backward --------------------------------------------------------------------------------------------------
+
+    def _backward(self, action: Action) -> None:
+        content = self._content(action)
+        arrival = self._receive("B", action)
+        deps = self._take_blockers() + arrival
+        self.rank.sync += arrival if self.setting.software.synchronous_p2p else []
+        first, last = self._run_units(content, content.units[::-1], "backward", deps, action.micro_batch)
+        draft, rank_class = self.setting.draft, self.pricing.rank_class
+        if first >= 0:
+            draft.memory(last, rank_class, "activations", -content.activation_bytes, at_end=True)
+            draft.memory(first, rank_class, "transient", content.transient_bytes)
+            draft.memory(last, rank_class, "transient", -content.transient_bytes, at_end=True)
+        self._send("B", action, last)
+
+    def _reduces_now(self, action_micro_batch: int) -> bool:
+        setting = self.setting
+        last = action_micro_batch == setting.num_micro_batches - 1
+        return setting.reduces_each_micro_batch or (last and setting.overlaps_gradients)
+
+    # --- units -----------------------------------------------------------------------------------------------------
+
+    def _run_units(
+        self,
+        content: ChunkContent,
+        units: Sequence[Unit],
+        direction: str,
+        deps: list[int],
+        micro_batch: int,
+    ) -> tuple[int, int]:
+        """Run units in the given order; returns the first and the last compute task (-1 if there is none)."""
+        setting = self.setting
+        reduce = direction == "backward" and self._reduces_now(micro_batch)
+        gather = setting.shards_parameters or (setting.gathers_ahead and direction == "forward")
+        if not reduce and not gather:
+            units = (content.whole,)
+        first = last = -1
+        for index, unit in enumerate(units):
+            position = index if direction == "forward" else len(units) - 1 - index
+            needs = list(deps)
+            if gather:
+                needs += self._gather(content, unit, position, direction, micro_batch)
+            ran = self.rank.run(self._chain(content, unit, direction, index == 0), needs, micro_batch)
+            if ran is not None:
+                first = ran[0] if first < 0 else first
+                last = ran[1]
+                self.history.append(last)
+                deps = []
+            if setting.shards_parameters:
+                self._reshard(content, unit, position, direction, index == len(units) - 1, last)
+            if reduce:
+                self._reduce(unit, [last] if last >= 0 else [], micro_batch)
+        if last >= 0:
+            self._last = last
+        return first, last
+
+    def _chain(self, content: ChunkContent, unit: Unit, direction: str, is_first: bool) -> Chain:
+        key = ((content.virtual, unit, is_first), direction)
+        if key not in self._chains:
+            layers = unit.layers if direction == "forward" else unit.layers[::-1]
+            parts = [self._layer_chain(placed, direction) for placed in layers]
+            if is_first:
+                parts.insert(0, self._arrival_chain(content, direction))
+            self._chains[key] = joined(parts)
+        return self._chains[key]
+
+    def _arrival_chain(self, content: ChunkContent, direction: str) -> Chain:
+        """A boundary tensor that was cut over tp for the way is gathered first."""
+        setting = self.setting
+        boundary = content.virtual - 1 if direction == "forward" else content.virtual
+        if setting.scatter == 1 or not 0 <= boundary < setting.num_virtual_stages - 1:
+            return Chain()
+        size = setting.boundary_bytes[boundary] * setting.scatter
+        gather = Operation("gather boundary", Collective("all_gather", "tp", size))
+        return chain_of([gather], self.pricing, "compute", False)
+
+    def _layer_chain(self, placed: Placed, direction: str) -> Chain:
+        key = (placed, direction)
+        if key not in self._chains:
+            layer, shard = placed.layer, placed.shard
+            if direction == "forward":
+                chain = chain_of(layer.forward(shard), self.pricing, "compute", False)
+            else:
+                again = chain_of(layer.recompute(shard), self.pricing, "recompute", False)
+                chain = again + chain_of(layer.backward(shard), self.pricing, "compute", True)
+            self._chains[key] = chain
+        return self._chains[key]
+
+    # --- sharded parameters ----------------------------------------------------------------------------------------
+
+    def _gather_everything(self) -> None:
+        """Parameters updated by the last step are gathered while the first forward runs."""
+        for content in self.setting.content[self.stage]:
+            for position, unit in enumerate(content.units):
+                task = self._gather_task(unit, [], -1)
+                if task is not None:
+                    self.gathered[(content.chunk, position)] = task
+
+    def _gather(
+        self, content: ChunkContent, unit: Unit, position: int, direction: str, micro_batch: int
+    ) -> list[int]:
+        """Tasks that bring the unit's parameters; a gather may run `prefetch` units ahead of compute."""
+        key = (content.chunk, position)
+        if key in self.gathered:
+            return [self.gathered[key]]
+        if not self.setting.shards_parameters:
+            return []
+        ahead = self.setting.plan.zero3.prefetch + 1
+        allowed = self.history[-ahead:][:1] if len(self.history) >= ahead else []
+        task = self._gather_task(unit, allowed, micro_batch)
+        if task is None:
+            return []
+        self.gathered[key] = task
+        size = unit.parameters.total * self.setting.parameter_size
+        self.setting.draft.memory(task, self.pricing.rank_class, "gathered parameters", size)
+        return [task]
+
+    def _gather_task(self, unit: Unit, deps: list[int], micro_batch: int) -> int | None:
+        last = None
+        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
+            size = count * self.setting.parameter_size
+            transfer = self.pricing.communicators.transfer(axis, "all_gather", size, self.pricing.rank_class)
+            task = self.rank.communicate(transfer, "dp", "gather parameters", "dp-gather", deps, micro_batch)
+            last = task if task is not None else last
+        return last
+
+    def _reshard(
+        self, content: ChunkContent, unit: Unit, position: int, direction: str, is_last: bool, after: int
+    ) -> None:
+        """Drop gathered parameters, except those that are needed again at once."""
+        key = (content.chunk, position)
+        keeps = direction == "forward" and (
+            not self.setting.plan.zero3.reshard_after_forward or (is_last and self.setting.plan.pp == 1)
+        )
+        if keeps or key not in self.gathered or after < 0:
+            return
+        del self.gathered[key]
+        size = unit.parameters.total * self.setting.parameter_size
+        self.setting.draft.memory(after, self.pricing.rank_class, "gathered parameters", -size, at_end=True)
+
+    # --- gradient reduction ----------------------------------------------------------------------------------------
+
+    def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int) -> None:
+        setting, op = self.setting, self.setting.reduction
+        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
+            size = count * setting.reduction_size
+            transfer = self.pricing.communicators.transfer(axis, op, size, self.pricing.rank_class)
+            task = self.rank.communicate(transfer, "dp", "reduce gradients", "dp", deps, micro_batch)
+            if task is not None:
+                self.reductions.append(task)
+
+    def _reduce_rest(self) -> None:
+        """Without overlap, everything is reduced after the last backward."""
+        setting = self.setting
+        if setting.overlaps_gradients or setting.reduces_each_micro_batch:
+            return
+        deps = self.blockers + ([] if self._last is None else [self._last])
+        for content in setting.content[self.stage]:
+            self._reduce(content.whole, deps, -1)
+
+    def _reduce_tied(self) -> None:
+        """First and last stage add up their gradients of the shared embedding."""
+        setting = self.setting
+        if not setting.tied_bytes or self.stage not in (0, setting.plan.pp - 1):
+            return
+        deps = self.reductions[-1:] or ([] if self._last is None else [self._last])
+        transfer = self.pricing.communicators.transfer(
+            "tied", "all_reduce", setting.tied_bytes, self.pricing.rank_class
+        )
+        task = self.rank.communicate(transfer, "pp", "reduce tied embedding", "dp", deps)
+        if task is not None:
+            self.reductions.append(task)
+
+    # --- pipeline --------------------------------------------------------------------------------------------------
+
+    def _receive(self, direction: str, action: Action) -> list[int]:
+        """The transfer that brings the input of a forward, or the output gradient of a backward."""
+        setting = self.setting
+        virtual = self._virtual(action)
+        source = virtual - 1 if direction == "F" else virtual + 1
+        if not 0 <= source < setting.num_virtual_stages:
+            return []
+        return self._transfer(direction, source, action.micro_batch, sender=False)
+
+    def _send(self, direction: str, action: Action, after: int) -> None:
+        setting = self.setting
+        virtual = self._virtual(action)
+        target = virtual + 1 if direction == "F" else virtual - 1
+        if not 0 <= target < setting.num_virtual_stages:
+            return
+        tasks = self._transfer(direction, virtual, action.micro_batch, sender=True, after=after)
+        if not setting.overlaps_pipeline:
+            self.blockers += tasks
+
+    def _transfer(
+        self, direction: str, source: int, micro_batch: int, sender: bool, after: int = -1
+    ) -> list[int]:
+        """Join the transfer that leaves virtual stage `source`; both ends call this once for each."""
+        setting, rank_class = self.setting, self.pricing.rank_class
+        axis = "pair+1" if direction == "F" else "pair-1"
+        communicators = self.pricing.communicators
+        place = 0 if sender else 1
+        _, classes = communicators.group(axis, rank_class, place)
+        boundary = source if direction == "F" else source - 1
+        size = setting.boundary_bytes[boundary]
+        transfer = communicators.transfer(axis, "send_recv", size, rank_class, place)
+        if transfer is None:
+            return []
+        phase = transfer_phase(transfer, "pp", "activation" if direction == "F" else "gradient", ())
+        lane = f"pp-{'send' if sender else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
+        key = ("p2p", direction, classes[0], source, micro_batch)
+        self.rank.extra += setting.software.p2p_overhead
+        deps = [after] if sender and after >= 0 else []
+        return [setting.draft.meet(key, rank_class, [lane], (phase,), deps, micro_batch)]
+
+    def _virtual(self, action: Action) -> int:
+        return action.chunk * self.setting.plan.pp + self.stage
+
+    def _content(self, action: Action) -> ChunkContent:
+        return self.setting.content[self.stage][action.chunk]
+
+    def _take_blockers(self) -> list[int]:
+        blockers, self.blockers = self.blockers, []
+        return blockers
