@@ -1,0 +1,206 @@
+"""How many bytes a training step needs on one GPU: state by closed form, activations by what is in flight.
+
+The program tracks the same bytes over time; this is the closed form for bounds, tests and `does it fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simulator.workloads.layers import Layer, Parameters, Shard
+from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.workload import Workload
+
+MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
+MOMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class StateRule:
+    """Bytes per parameter of each kind of state, before sharding, and the ZeRO stage that shards it.
+
+    Mixed-precision Adam: 2 + 4 + 4 + 8 = 18 with fp32 gradients, 16 with 16-bit ones (Rajbhandari et al.
+    2020).
+    """
+
+    parameters: float
+    gradients: float
+    master: float
+    moments: float
+    zero: int
+
+    @property
+    def total(self) -> float:
+        return self.parameters + self.gradients + self.master + self.moments
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes on one GPU that last from step to step."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        return self.parameters + self.gradients + self.optimizer
+
+    def __add__(self, other: StateBytes) -> StateBytes:
+        return StateBytes(
+            self.parameters + other.parameters,
+            self.gradients + other.gradients,
+            self.optimizer + other.optimizer,
+        )
+
+
+def state_rule(workload: Workload) -> StateRule:
+    """Bytes per parameter by precision and optimizer."""
+    plan = workload.plan
+    return StateRule(
+        parameters=DTYPE_BYTES[workload.parameter_dtype],
+        gradients=DTYPE_BYTES[workload.gradient_dtype],
+        master=4.0 if workload.master_weights else 0.0,
+        moments=MOMENTS[plan.optimizer] * MOMENT_BYTES[plan.optimizer_dtype],
+        zero=plan.zero,
+    )
+
+
+def state_bytes(num_parameters: int, rule: StateRule, num_sharers: int) -> StateBytes:
+    """State of `num_parameters` (of one GPU's layers) shared out over `num_sharers` data-parallel ranks.
+
+    ZeRO 1 divides master weights and moments, 2 also gradients, 3 also parameters.
+    """
+    divided = [num_parameters / num_sharers if rule.zero >= stage else num_parameters for stage in (3, 2, 1)]
+    return StateBytes(
+        divided[0] * rule.parameters, divided[1] * rule.gradients, divided[2] * (rule.master + rule.moments)
+    )
+
+
+def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
+    """State of the layers that one GPU holds; experts are shared out over the ranks that hold the same
+    ones.
+    """
+    plan, rule = workload.plan, state_rule(workload)
+    count = sum((layer.parameters(shard) for layer in layers), Parameters())
+    sharers = plan.data_parallel(num_gpus) * plan.cp
+    dense = state_bytes(count.total - count.experts, rule, plan.zero3.shard_group or sharers)
+    experts = state_bytes(count.experts, rule, max(1, sharers // plan.ep))
+    return dense + experts + StateBytes(_narrow_copies(count, shard, rule), 0.0, 0.0)
+
+
+def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
+    """fp8 weights kept beside wide ones, row-wise and column-wise; sharded weights are cast as they are
+    gathered.
+    """
+    if not shard.low_precision or rule.zero == 3:
+        return 0.0
+    return 2.0 * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
+
+
+def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:
+    """ZeRO-3: largest run of gathered layers (the one that runs and the prefetched), with gradients in
+    flight.
+
+    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type.
+    """
+    if workload.plan.zero != 3:
+        return 0.0
+    sizes = [layer.parameters(shard).total for layer in layers]
+    if not workload.plan.zero3.reshard_after_forward:
+        return sum(sizes) * shard.bytes + max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
+    ahead = workload.plan.zero3.prefetch + 1
+    runs = [sum(sizes[start : start + ahead]) for start in range(len(sizes))]
+    gradients = max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
+    return max(runs) * shard.bytes + gradients
+
+
+def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
+    """fp32 copies of 16-bit gradients that the update makes (sharded with the optimizer state)."""
+    if not workload.master_weights or DTYPE_BYTES[workload.gradient_dtype] >= 4:
+        return 0.0
+    count = sum(layer.parameters(shard).total for layer in layers)
+    sharers = workload.plan.data_parallel(num_gpus) * workload.plan.cp if workload.plan.zero else 1
+    return 4.0 * count / sharers
+
+
+def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
+    """Most forward chunks of a stage whose backward has not run (Narayanan et al. 2021).
+
+    GPipe: all m; 1F1B: p - stage; interleaved: (v - 1) p + 2 (p - stage - 1) + 1 chunks.
+    """
+    total = num_micro_batches * chunks
+    if schedule == "gpipe":
+        return total
+    if schedule == "interleaved" and num_stages > 1:
+        if num_micro_batches == num_stages:
+            return total
+        return min(total, (chunks - 1) * num_stages + 2 * (num_stages - stage - 1) + 1)
+    return min(total, num_stages - stage)
+
+
+def recomputed_blocks(blocks_per_chunk: Sequence[int], recompute_layers: int | None) -> list[int]:
+    """How many of each chunk's first blocks recompute: all, or `recompute_layers` of the stage dealt
+    evenly.
+    """
+    if recompute_layers is None:
+        return list(blocks_per_chunk)
+    even, extra = divmod(recompute_layers, len(blocks_per_chunk))
+    return [min(blocks, even + (i < extra)) for i, blocks in enumerate(blocks_per_chunk)]
+
+
+def chunk_activation_bytes(layers: Sequence[Layer], shard: Shard, num_recomputed: int | None = None) -> float:
+    """Bytes kept from forward to backward by one micro-batch in one chunk; the first blocks recompute."""
+    plain, left, total = replace(shard, recompute="none"), num_recomputed, 0.0
+    for layer in layers:
+        recomputes = layer.kind == "block" and (left is None or left > 0)
+        total += layer.activation_bytes(shard if recomputes else plain)
+        if layer.kind == "block" and left is not None:
+            left -= 1
+    return total
+
+
+def stage_memory(
+    chunks: Sequence[Sequence[Layer]],
+    stage: int,
+    workload: Workload,
+    shard: Shard,
+    num_gpus: int,
+    context: float = 0.0,
+    fragmentation: float = 0.0,
+) -> dict[str, float]:
+    """Peak bytes by kind on one GPU of `stage`, which holds `chunks` (see `simulator.program.stages`).
+
+    parameters, gradients, optimizer: the state. activations: all chunks in flight. transient: the larger of a
+    layer's working memory beside full activations and the update's copies without them. buffers: ZeRO-3
+    gathers. `context` bytes and the `fragmentation` of all dynamic tensors are the software's.
+    """
+    plan = workload.plan
+    layers = [layer for chunk in chunks for layer in chunk]
+    state = stage_state(layers, workload, shard, num_gpus)
+    flying = chunks_in_flight(
+        plan.schedule_name, stage, plan.pp, workload.num_micro_batches(num_gpus), len(chunks)
+    )
+    counts = recomputed_blocks(
+        [sum(layer.kind == "block" for layer in chunk) for chunk in chunks], plan.recompute_layers
+    )
+    per_chunk = [
+        chunk_activation_bytes(chunk, shard, count) for chunk, count in zip(chunks, counts, strict=True)
+    ]
+    whole, rest = divmod(flying, len(chunks))
+    activations = whole * sum(per_chunk) + sum(per_chunk[:rest])
+    working = max((layer.transient_bytes(shard) for layer in layers), default=0.0)
+    update = max(0.0, update_bytes(layers, workload, shard, num_gpus) - activations)
+    buffers = gathered_bytes(layers, workload, shard)
+    transient = max(working, update)
+    return {
+        "parameters": state.parameters,
+        "gradients": state.gradients,
+        "optimizer": state.optimizer,
+        "activations": activations,
+        "transient": transient,
+        "buffers": buffers,
+        "fragmentation": fragmentation * (activations + transient + buffers),
+        "context": context,
+    }
