@@ -18,6 +18,7 @@ from simulator.costs.collectives.choice import collective_cost, collective_secon
 from simulator.costs.collectives.group import CollectiveCost, GroupShape
 from simulator.costs.collectives.library import CollectiveCalibration
 from simulator.costs.collectives.patterns import REDUCER, Edges, edges, loads
+from simulator.costs.collectives.selection import library_for, load_calibration
 
 __all__ = [
     "ALGORITHMS",
@@ -29,5 +30,7 @@ __all__ = [
     "collective_cost",
     "collective_seconds",
     "edges",
+    "library_for",
+    "load_calibration",
     "loads",
 ]

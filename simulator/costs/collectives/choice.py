@@ -53,17 +53,24 @@ def candidates(
 ) -> Iterator[CollectiveCost]:
     """The cost under every algorithm and protocol that the library would consider at this size."""
     factors = library.operations.get(op, PLAIN)
+    limit = library.small_message_limit(op, group.num_ranks)
     for name in library.choices.get(op, ()):
         if refused(name, op, group, library) is None:
             movement = ALGORITHMS[name].movement(op, size, group)
-            allowed = {p: rates for p, rates in library.algorithms[name].items() if _within(rates, movement)}
-            for protocol, rates in allowed.items():
+            for protocol, rates in considered(library.algorithms[name], size, limit).items():
                 yield cost_of(name, protocol, rates, factors, movement, group, library.gpu_share)
 
 
-def _within(rates: Protocol, movement: Movement) -> bool:
-    hops = movement.steps + movement.network_steps
-    return rates.limit is None or movement.volume <= rates.limit + hops * rates.limit_per_step
+SMALL = ("ll", "ll128")
+"""Protocols that trade bandwidth for latency (flags travel with the data)."""
+
+
+def considered(protocols: dict[str, Protocol], size: float, limit: float | None) -> dict[str, Protocol]:
+    """The protocols that a tuner weighs up at this size: small-message ones up to `limit`, the others above."""
+    if limit is None:
+        return protocols
+    chosen = {name: rates for name, rates in protocols.items() if (name in SMALL) == (size <= limit)}
+    return chosen or protocols
 
 
 def cost_of(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import exp, log
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from simulator.costs.collectives.algorithm import ALGORITHMS, OPERATIONS
@@ -30,10 +32,6 @@ class Protocol(Description):
         description="Exponent q of (hops^q + transfer^q)^(1/q): 1 adds the two, more hides the shorter one, "
         "less lets them hinder each other.",
     )
-    limit: Bytes | None = Field(
-        default=None, description="Largest volume per rank for which the library takes it."
-    )
-    limit_per_step: Bytes = Field(default=0.0, description="What every dependent hop adds to `limit`.")
 
 
 class OperationFactors(Description):
@@ -55,6 +53,9 @@ class CollectiveCalibration(Named):
     library: str = Field(description="nccl, rccl, gloo, ...")
     architecture: str = Field(description="GPU architecture: volta, ampere, hopper, ...; cpu for gloo.")
     interconnect: str = Field(description="Scale-up kind: nvswitch, nvlink_mesh, pcie, none.")
+    gpus: tuple[str, ...] = Field(
+        default=(), description="GPUs (catalogue names) it is taken for before others of the architecture."
+    )
     scale_up_bandwidth: BytesPerSecond | None = Field(
         default=None, description="Per GPU and direction on the measured machine; null where there was none."
     )
@@ -64,6 +65,11 @@ class CollectiveCalibration(Named):
     )
     operations: dict[str, OperationFactors] = Field(
         default_factory=dict, description="Operation → factors; plain where left out."
+    )
+    switches: dict[str, dict[int, Bytes]] = Field(
+        default_factory=dict,
+        description="Operation → ranks → largest size for which the library's tuner still takes LL or LL128 "
+        "(its own estimate, not the optimum); between ranks geometrically. The fastest where left out.",
     )
     in_network_min_ranks: int = Field(
         default=2, ge=1, description="Fewest ranks of a node for in-network reduction."
@@ -88,6 +94,14 @@ class CollectiveCalibration(Named):
                 if name not in self.algorithms:
                     raise ValueError(f"{op} may choose {name!r}, for which there are no rates")
         return self
+
+    def small_message_limit(self, op: str, num_ranks: int) -> float | None:
+        """The largest size for which LL or LL128 is taken by `num_ranks` ranks; None where the fastest is."""
+        known = sorted(self.switches.get(op, {}).items())
+        if not known:
+            return None
+        position = [log(ranks) for ranks, _ in known]
+        return exp(float(np.interp(log(num_ranks), position, [log(limit) for _, limit in known])))
 
     def forced(self, op: str, algorithm: str) -> CollectiveCalibration:
         """A copy in which `op` always runs as `algorithm`. ValueError where there are no rates for it."""
