@@ -60,6 +60,7 @@ def build(
     stages = grid.coordinate("pp")
     colour = stages * len(topology.hardware) + topology.gpu_hardware
     folded = Communicators(grid, topology, cost).fold(setting.requests(), colour, options.fold)
+    setting.communicators = folded
     stage_of_class = tuple(int(stages[rank]) for rank in folded.representatives)
     members = np.bincount(folded.folding.rank_class).tolist()
     names = tuple(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.costs.software import SoftwareProfile
-from simulator.program.communicators import Request
+from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
@@ -49,6 +49,7 @@ class Setting:
     num_micro_batches: int
     collapse: bool = True
     draft: Draft = field(init=False)
+    communicators: FoldedCommunicators = field(init=False)
 
     @property
     def plan(self) -> Plan:
@@ -58,6 +59,11 @@ class Setting:
     def shard(self) -> Shard:
         """How a GPU sees a layer to which recomputation applies."""
         return self._shard(None)
+
+    @cached_property
+    def shard_kept(self) -> Shard:
+        """How a GPU sees a layer beyond `recompute_layers`."""
+        return self._shard("none")
 
     def _shard(self, recompute: str | None) -> Shard:
         software = self.software
@@ -84,7 +90,7 @@ class Setting:
         layers = []
         for layer in placed[stage][chunk]:
             beyond = limit is not None and layer.kind == "block" and before >= limit
-            layers.append(Placed(layer, self._shard("none") if beyond else self.shard))
+            layers.append(Placed(layer, self.shard_kept if beyond else self.shard))
             before += layer.kind == "block"
         if self.shards_parameters:
             units = layer_units(layers)
@@ -177,9 +183,9 @@ class Setting:
         seen = set()
         for stage in self.content:
             for content in stage:
-                for placed in dict.fromkeys(content.layers):
+                for placed in {(id(p.layer), id(p.shard)): p for p in content.layers}.values():
                     yield from _collectives(placed)
-                for unit in {*content.units, content.whole}:
+                for unit in (*content.units, content.whole):
                     seen |= set(self._unit_requests(unit))
         yield from sorted(seen)
         for size in dict.fromkeys(self.boundary_bytes):

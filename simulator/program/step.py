@@ -121,7 +121,7 @@ class Step:
         return first, last
 
     def _chain(self, content: ChunkContent, unit: Unit, direction: str, is_first: bool) -> Chain:
-        key = ((content.virtual, unit, is_first), direction)
+        key = ((content.virtual, id(unit), is_first), direction)
         if key not in self._chains:
             layers = unit.layers if direction == "forward" else unit.layers[::-1]
             parts = [self._layer_chain(placed, direction) for placed in layers]
@@ -141,7 +141,7 @@ class Step:
         return chain_of([gather], self.pricing, "compute", False)
 
     def _layer_chain(self, placed: Placed, direction: str) -> Chain:
-        key = (placed, direction)
+        key = ((id(placed.layer), id(placed.shard)), direction)
         if key not in self._chains:
             layer, shard = placed.layer, placed.shard
             if direction == "forward":
