@@ -56,7 +56,7 @@ class Description(BaseModel):
 class Named(Description):
     """A description that stands in a catalogue file of its own."""
 
-    name: str = Field("", description="Name; the file's name where it is left out.")
+    name: str = Field(default="", description="Name; the file's name where it is left out.")
     sources: dict[str, str] = Field(
         default_factory=dict,
         description="Where the numbers come from: key path to text (datasheet, paper, ...).",

@@ -11,7 +11,7 @@ LONGEST_TEXT = 80
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A position in a file, lines and columns from 1; line 0 means that `file` names no file (`--set a=b`)."""
+    """A position in a file, from line 1, column 1; line 0: `file` has no lines (`--set a=b`)."""
 
     file: str
     line: int = 0
@@ -52,7 +52,7 @@ class DescriptionError(Exception):
 
 
 class KeyFaults(ValueError):
-    """Raised by a validator of a description to blame keys below it: `KeyFaults([("plan.tp", "3 does not ...")])`.
+    """Raised by a validator of a description to blame keys below it: `KeyFaults([("tp", "3 does not ...")])`.
 
     Keys are dotted paths relative to the description whose validator raises.
     """

@@ -118,7 +118,7 @@ def checked(value: float, text: str, dimension: Dimension) -> float:
 
 
 def _examples(digits: str, dimension: Dimension) -> str:
-    """The readings of `digits`: `400 Gb/s (5e+10 B/s) or 400 GB/s (4e+11 B/s)`, in base units if it is large."""
+    """The readings of `digits`: `400 Gb/s (5e+10 B/s) or 400 GB/s (4e+11 B/s)`; large ones in base units."""
     names = dimension.suggested
     if abs(float(digits)) >= 1e6 and dimension in (BYTES, BYTES_PER_SECOND, FLOPS_PER_SECOND):
         names = {"GB": ("B", "KiB"), "Gb/s": ("b/s", "B/s"), "TFLOP/s": ("FLOP/s", "MFLOP/s")}[names[0]]
@@ -206,7 +206,7 @@ Fraction = Annotated[
 
 
 def quantity_text(value: float, dimension: Dimension, unit: str | None = None) -> str:
-    """`value` (SI) as text that reads back to exactly `value`, in `unit` or the largest that keeps it short."""
+    """`value` (SI) as text that reads back to exactly `value`, in `unit` or the one that keeps it short."""
     candidates = [unit] if unit else _display_units(dimension)
     texts = []
     for name in candidates:

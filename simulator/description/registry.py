@@ -6,18 +6,23 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 Model = TypeVar("Model", bound=type[BaseModel])
 
 
+def _fields(cls: type[BaseModel]) -> dict[str, FieldInfo]:
+    return cls.model_fields
+
+
 class Registry:
     """Named description classes told apart by one key (the discriminator).
 
-    Each class is one file, decorated with `@REGISTRY.register("name")`, and declares the discriminator itself:
-    `kind: Literal["name"] = "name"`. A field of the open type is written `fabric: Annotated[Fabric, REGISTRY]`; its
-    union is built when the schema of the class that has the field is first needed, so that every class registered by
-    then takes part.
+    Each class is one file, decorated with `@REGISTRY.register("name")`, and declares the discriminator
+    itself: `kind: Literal["name"] = "name"`. A field of the open type is written `fabric: Annotated[Fabric,
+    REGISTRY]`; its union is built when the schema of the class that has the field is first needed, so that
+    every class registered by then takes part.
     """
 
     def __init__(self, what: str, discriminator: str) -> None:
@@ -26,10 +31,10 @@ class Registry:
         self.classes: dict[str, type[BaseModel]] = {}
 
     def register(self, name: str) -> Callable[[Model], Model]:
-        """Add a class under `name`. Raises ValueError if the name is taken or the class does not declare it."""
+        """Add a class under `name`. Raises ValueError if it is taken or the class does not declare it."""
 
         def add(cls: Model) -> Model:
-            field = cls.model_fields.get(self.discriminator)
+            field = _fields(cls).get(self.discriminator)
             if field is None or name not in get_args(field.annotation):
                 raise ValueError(
                     f"{cls.__name__} must declare {self.discriminator}: Literal[{name!r}] = {name!r}"

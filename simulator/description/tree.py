@@ -8,6 +8,9 @@ from typing import Any
 
 from simulator.description.faults import Place
 
+DISCRIMINATORS = ("kind", "family")
+"""Keys that say which class a mapping is read into."""
+
 ScalarValue = str | int | float | bool | None
 
 
@@ -34,9 +37,10 @@ class Sequence:
 class Mapping:
     """A mapping from keys to values.
 
-    `key_places` has the place of each key. `whole` marks a mapping that stands for a complete description (it was
-    read by name or has its own `extends`), so that it replaces, rather than refines, what it overrides; `source` is
-    the catalogue name or path it was read by. `num_values` counts all values below it, aliases expanded.
+    `key_places` has the place of each key. `whole` marks a mapping that stands for a complete description (it
+    was read by name or has its own `extends`), so that it replaces, rather than refines, what it overrides;
+    `source` is the catalogue name or path it was read by. `num_values` counts all values below it, aliases
+    expanded.
     """
 
     entries: dict[str, Node]
@@ -80,14 +84,23 @@ def from_plain(value: Any, place: Place) -> Node:
 
 
 def merge(base: Node, override: Node) -> Node:
-    """`override` laid over `base`: mappings merge key by key, anything else replaces."""
+    """`override` laid over `base`: mappings merge key by key, anything else replaces.
+
+    A mapping that names another `kind` or `family` replaces too, for it has other keys.
+    """
     if not (isinstance(base, Mapping) and isinstance(override, Mapping)) or override.whole:
+        return override
+    if any(_differ(base.entries.get(key), override.entries.get(key)) for key in DISCRIMINATORS):
         return override
     entries = dict(base.entries)
     for key, value in override.entries.items():
         entries[key] = merge(entries[key], value) if key in entries else value
     places = {**base.key_places, **override.key_places}
     return replace(base, entries=entries, place=override.place, key_places=places)
+
+
+def _differ(base: Node | None, override: Node | None) -> bool:
+    return isinstance(base, Scalar) and isinstance(override, Scalar) and base.value != override.value
 
 
 def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:

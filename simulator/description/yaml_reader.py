@@ -1,7 +1,8 @@
-"""How YAML text becomes a tree of placed values: one safe document, bounded in size, depth and alias expansion.
+"""How YAML text becomes a tree of placed values: one safe document of bounded size, depth and expansion.
 
-Scalars follow YAML 1.2's core schema, not 1.1: `5e-6` is a number, `no`, `010` and `12:30` are strings. Keys are
-always strings. Refused: duplicate keys, explicit tags, merge keys, tabs as indentation, more than one document.
+Scalars follow YAML 1.2's core schema, not 1.1: `5e-6` is a number, `no`, `010` and `12:30` are strings. Keys
+are always strings. Refused: duplicate keys, explicit tags, merge keys, tabs as indentation, more than one
+document.
 """
 
 from __future__ import annotations
@@ -70,21 +71,35 @@ def _decode(data: bytes, file: str) -> str:
 
 def parse_yaml(text: str, file: str) -> Mapping:
     """The mapping that `text` holds; `file` is the name used in places. Raises DescriptionError."""
-    node = parse_value(text, file)
+    tree, faults = parse_tree(text, file)
+    if faults:
+        raise DescriptionError(faults)
+    return tree
+
+
+def parse_tree(text: str, file: str) -> tuple[Mapping, list[Fault]]:
+    """(the mapping, faults in spite of which it can be read, such as duplicate keys). Raises DescriptionError."""
+    node, faults = _compose(text, file, None)
     if not isinstance(node, Mapping):
         empty = isinstance(node, Scalar) and node.value is None
         message = "is empty" if empty else f"holds {_what(node)} where a mapping (key: value) is needed"
         raise _stop(Place(file, 1, 1), message)
+    return node, faults
+
+
+def parse_value(text: str, at: Place) -> Node:
+    """Any one YAML value, every part of it placed at `at`. Raises DescriptionError."""
+    node, faults = _compose(text, at.file, at)
+    if faults:
+        raise DescriptionError(faults)
     return node
 
 
-def parse_value(text: str, file: str, at: Place | None = None) -> Node:
-    """Any one YAML value. With `at` every part of it is placed there instead of in the text. Raises DescriptionError."""
+def _compose(text: str, file: str, at: Place | None) -> tuple[Node, list[Fault]]:
     import yaml
 
-    loader = getattr(
-        yaml, "CLoader", yaml.Loader
-    )  # only its event parser is used: no objects are constructed
+    # Only the event parser of the loader is used: it constructs no objects.
+    loader = getattr(yaml, "CLoader", yaml.Loader)
     composer = _Composer(file, at)
     try:
         composer.check_tabs(text)
@@ -93,9 +108,7 @@ def parse_value(text: str, file: str, at: Place | None = None) -> Node:
         raise _stop(at or _error_place(error, file), _yaml_message(error)) from None
     except RecursionError:
         raise _stop(at or Place(file, 1, 1), "is nested too deeply") from None
-    if composer.faults:
-        raise DescriptionError(composer.faults)
-    return node
+    return node, composer.faults
 
 
 class _Composer:
@@ -198,7 +211,7 @@ class _Composer:
 
 
 def plain_scalar(text: str) -> ScalarValue:
-    """The value of an unquoted scalar under YAML 1.2's core schema (integers beyond 19 digits become floats)."""
+    """The value of an unquoted scalar under YAML 1.2's core schema (beyond 19 digits a float)."""
     if text in _SPECIAL:
         return _SPECIAL[text]
     if _INTEGER.fullmatch(text):

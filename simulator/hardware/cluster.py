@@ -1,4 +1,4 @@
-"""What a cluster is: nodes, the fabric between them, and which of them a job gets (`hardware/clusters/*.yaml`)."""
+"""What a cluster is: nodes, the fabric between them, and the places a job gets (`hardware/clusters/*.yaml`)."""
 
 from __future__ import annotations
 
@@ -25,27 +25,33 @@ class Placement(Description):
     """Which places of the fabric the job's nodes take."""
 
     policy: Literal["packed", "spread", "random"] = Field(
-        "packed",
+        default="packed",
         description="packed: neighbours first; spread: dealt out over the leaves (groups) in turn; "
         "random: drawn by seed.",
     )
-    seed: int = Field(0, description="Seed of the random policy.")
+    seed: int = Field(default=0, description="Seed of the random policy.")
 
 
 class Cluster(Named):
     """A cluster of equal nodes (`node`, `num_nodes`) or of several kinds (`groups`)."""
 
     node: Node | None = Field(
-        None, description="The node that all are equal to: a catalogue name or a mapping."
+        default=None, description="The node that all are equal to: a catalogue name or a mapping."
     )
-    num_nodes: int | None = Field(None, ge=1, description="How many nodes, where all are equal.")
-    groups: tuple[NodeGroup, ...] = Field((), description="Instead of node and num_nodes: kinds of nodes.")
+    num_nodes: int | None = Field(default=None, ge=1, description="How many nodes, where all are equal.")
+    groups: tuple[NodeGroup, ...] = Field(
+        default=(), description="Instead of node and num_nodes: kinds of nodes."
+    )
     fabric: Annotated[Fabric, FABRICS] = Field(description="How nodes are connected: a name or a mapping.")
-    placement: Placement = Field(Placement(), description="Which places of the fabric the nodes take.")
-    software: str | None = Field(
-        None, description="Collective library calibration; null: the runtime profile's own."
+    placement: Placement = Field(
+        default=Placement(), description="Which places of the fabric the nodes take."
     )
-    price: Dollars | None = Field(None, description="Fabric and everything but the nodes; null when unknown.")
+    software: str | None = Field(
+        default=None, description="Collective library calibration; null: the runtime profile's own."
+    )
+    price: Dollars | None = Field(
+        default=None, description="Fabric and everything but the nodes; null when unknown."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -95,8 +101,8 @@ class Cluster(Named):
     def scaled(self, *, gpus: int) -> Cluster:
         """The cluster with `gpus` GPUs: more or fewer equal nodes, or groups in the same proportion.
 
-        Raises KeyFaults (a ValueError) where whole nodes do not give that number; fewer GPUs than one node has give
-        one node with only that many.
+        Raises KeyFaults (a ValueError) where whole nodes do not give that number; fewer GPUs than one node
+        has give one node with only that many.
         """
         if gpus < 1:
             raise KeyFaults([("gpus", f"{gpus} GPUs; at least 1 is needed")])
@@ -109,31 +115,23 @@ class Cluster(Named):
     def _scaled_nodes(self, gpus: int) -> Cluster:
         (group,) = self.node_groups
         node, per_node = group.node, group.node.num_gpus
+        num_nodes, rest = divmod(gpus, per_node)
         if gpus < per_node:
             node, num_nodes = node.with_gpus(gpus), 1
-        elif gpus % per_node:
-            low = gpus // per_node * per_node
-            raise KeyFaults(
-                [
-                    (
-                        "gpus",
-                        f"{gpus} GPUs are {gpus / per_node:.4g} nodes of {per_node}; try {low} or {low + per_node}",
-                    )
-                ]
-            )
-        else:
-            num_nodes = gpus // per_node
+        elif rest:
+            near = f"{gpus - rest} or {gpus - rest + per_node}"
+            message = f"{gpus} GPUs are {gpus / per_node:.4g} nodes of {per_node}; try {near}"
+            raise KeyFaults([("gpus", message)])
+        changed = {"node": node, "num_nodes": num_nodes}
         if self.groups:
-            return self.model_copy(
-                update={"groups": (group.model_copy(update={"node": node, "num_nodes": num_nodes}),)}
-            )
-        return self.model_copy(update={"node": node, "num_nodes": num_nodes})
+            return self.model_copy(update={"groups": (group.model_copy(update=changed),)})
+        return self.model_copy(update=changed)
 
     def _scaled_groups(self, gpus: int) -> Cluster:
         total = self.num_gpus
         if any(group.num_nodes * gpus % total for group in self.groups):
             mix = " + ".join(f"{g.num_nodes} x {g.node.num_gpus}" for g in self.groups)
-            message = f"{gpus} GPUs are not a multiple of whole nodes in the proportion of the groups ({mix} = {total})"
+            message = f"{gpus} GPUs do not give whole nodes in the proportion of the groups ({mix} = {total})"
             raise KeyFaults([("gpus", message)])
         groups = tuple(g.model_copy(update={"num_nodes": g.num_nodes * gpus // total}) for g in self.groups)
         return self.model_copy(update={"groups": groups})

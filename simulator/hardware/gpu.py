@@ -28,7 +28,9 @@ class Memory(Description):
 
     capacity: Bytes = Field(gt=0, description="Bytes the device has, as its driver reports them.")
     bandwidth: BytesPerSecond = Field(description="Peak bandwidth, reads and writes together.")
-    kind: str = Field("HBM", description="Memory technology (HBM2e, HBM3, GDDR6, ...); not interpreted.")
+    kind: str = Field(
+        default="HBM", description="Memory technology (HBM2e, HBM3, GDDR6, ...); not interpreted."
+    )
 
 
 class ScaleUp(Description):
@@ -36,7 +38,7 @@ class ScaleUp(Description):
 
     kind: str = Field(description="Link generation (nvlink3, xgmi, ...); picks the collective calibration.")
     bandwidth: BytesPerSecond = Field(description="All links of one GPU together, per direction.")
-    lanes: int | None = Field(None, ge=1, description="How many links that bandwidth is made of.")
+    lanes: int | None = Field(default=None, ge=1, description="How many links that bandwidth is made of.")
 
 
 class HostLink(Description):
@@ -64,13 +66,15 @@ class GPU(Named):
         min_length=1, description="Peak matrix rate per number format, without sparsity."
     )
     memory: Memory = Field(description="Device memory.")
-    scale_up: ScaleUp | None = Field(None, description="Links to the GPUs of the same node; null if none.")
+    scale_up: ScaleUp | None = Field(
+        default=None, description="Links to the GPUs of the same node; null if none."
+    )
     host_link: HostLink = Field(description="Link to the host.")
     launch: Seconds = Field(description="Host time to launch one kernel (typical, eager framework).")
-    power: GpuPower | None = Field(None, description="Power draw; null when unknown.")
-    price: Dollars | None = Field(None, description="Price of one; null when not public.")
+    power: GpuPower | None = Field(default=None, description="Power draw; null when unknown.")
+    price: Dollars | None = Field(default=None, description="Price of one; null when not public.")
     calibration: str | None = Field(
-        None,
+        default=None,
         description="Kernel calibration under hardware/calibrations/kernels; null: borrowed from the "
         "nearest GPU of the same architecture.",
     )

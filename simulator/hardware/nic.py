@@ -14,5 +14,5 @@ class NIC(Named):
     vendor: str = Field(description="Who makes it.")
     bandwidth: BytesPerSecond = Field(description="Line rate per direction.")
     latency: Seconds = Field(description="One way, NIC and host together, without switches.")
-    power: Watts | None = Field(None, description="Power draw; null when unknown.")
-    price: Dollars | None = Field(None, description="Price of one; null when not public.")
+    power: Watts | None = Field(default=None, description="Power draw; null when unknown.")
+    price: Dollars | None = Field(default=None, description="Price of one; null when not public.")

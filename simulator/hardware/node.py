@@ -22,14 +22,15 @@ class Interconnect(Description):
         "links only, listed in links; pcie: through the host; none: one GPU."
     )
     in_network_reduction: bool = Field(
-        False, description="The switch can add up what passes through it (NVLS, SHARP)."
+        default=False, description="The switch can add up what passes through it (NVLS, SHARP)."
     )
-    latency: Seconds = Field(0.0, description="One way between two GPUs of the node, hardware alone.")
+    latency: Seconds = Field(default=0.0, description="One way between two GPUs of the node, hardware alone.")
     root_bandwidth: BytesPerSecond | None = Field(
-        None, description="pcie: what all traffic between GPUs of a node shares; null: every pair at full rate."
+        default=None,
+        description="pcie: what all traffic between GPUs of a node shares; null: every pair at full rate.",
     )
     links: tuple[tuple[int, int, int], ...] = Field(
-        (), description="nvlink_mesh: [GPU, GPU, number of lanes], each pair once."
+        default=(), description="nvlink_mesh: [GPU, GPU, number of lanes], each pair once."
     )
 
 
@@ -46,7 +47,7 @@ class Storage(Description):
 
     read_bandwidth: BytesPerSecond = Field(description="Sustained sequential reads.")
     write_bandwidth: BytesPerSecond = Field(description="Sustained sequential writes.")
-    capacity: Bytes | None = Field(None, description="Size; null when it does not matter.")
+    capacity: Bytes | None = Field(default=None, description="Size; null when it does not matter.")
 
 
 class Node(Named):
@@ -54,21 +55,27 @@ class Node(Named):
 
     gpu: GPU = Field(description="The GPU that every slot holds: a catalogue name or a mapping.")
     num_gpus: int = Field(ge=1, description="GPUs per node.")
-    nic: NIC | None = Field(None, description="The NIC that every port has; null for a node without network.")
+    nic: NIC | None = Field(
+        default=None, description="The NIC that every port has; null for a node without network."
+    )
     num_nics: int = Field(
-        0, ge=0, description="NICs per node. GPU g uses NIC floor(g x num_nics / num_gpus)."
+        default=0, ge=0, description="NICs per node. GPU g uses NIC floor(g x num_nics / num_gpus)."
     )
     nic_attachment: Literal["host_link", "gpu"] = Field(
-        "host_link",
+        default="host_link",
         description="How GPUs reach their NICs: over their host link, or gpu: links of their own (ICI, MI250X).",
     )
     interconnect: Interconnect = Field(description="How the GPUs of the node reach one another.")
-    cpu: CPU | None = Field(None, description="The host; needed for offload and data loading.")
+    cpu: CPU | None = Field(default=None, description="The host; needed for offload and data loading.")
     storage: Storage | None = Field(
-        None, description="Local or mounted storage; needed for data and checkpoints."
+        default=None, description="Local or mounted storage; needed for data and checkpoints."
     )
-    power: Watts | None = Field(None, description="Drawn by everything but the GPUs; null when unknown.")
-    price: Dollars | None = Field(None, description="Whole node with its GPUs; null: sum of its parts.")
+    power: Watts | None = Field(
+        default=None, description="Drawn by everything but the GPUs; null when unknown."
+    )
+    price: Dollars | None = Field(
+        default=None, description="Whole node with its GPUs; null: sum of its parts."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
