@@ -1,0 +1,47 @@
+"""What time is it, and what happens next? SimPy's environment, with events at absolute times in task order.
+
+SimPy's own `Timeout` counts from now and breaks ties by order of creation. Here an event is put at an
+instant, so that no rounding is added, and ties are broken by a given priority: the task id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import Any
+
+from simpy.core import Environment
+from simpy.events import Event, EventPriority
+
+Callbacks = list[Callable[[Any], None]]
+
+
+class Alarm(Event):
+    """An event that is bound to happen, carrying its `target`; cancelled by whoever forgets it.
+
+    `callbacks` may be shared by all alarms of a kind: SimPy only reads it. Building neither a list nor a
+    `Timeout` per event saves about a third of the cost of an event.
+    """
+
+    _ok = True
+    _value: Any = None
+
+    def __init__(self, callbacks: Callbacks, target: Any) -> None:
+        self.callbacks = callbacks
+        self.target = target
+
+
+class Clock(Environment):
+    """A SimPy environment in which events stand at absolute times."""
+
+    def at(self, time: float, priority: int, alarm: Alarm) -> None:
+        """Put `alarm` at `time` (seconds, not before now), after those of lower priority at that instant."""
+        heappush(self._queue, (time, EventPriority(priority), next(self._eid), alarm))
+
+    def is_last_of_instant(self) -> bool:
+        """Whether nothing else is due at the present time."""
+        return not self._queue or self._queue[0][0] > self._now
+
+    def num_events(self) -> int:
+        """How many events were put on the queue so far (itself counted as none)."""
+        return next(self._eid)

@@ -1,0 +1,60 @@
+"""Which tasks determined the makespan? The walk back from the last to end, through what each waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from simulator.engine.deadlock import lane_predecessors
+from simulator.program.program import Program
+
+if TYPE_CHECKING:
+    from simulator.engine.timeline import Floats, Spans
+
+
+class PathStep(NamedTuple):
+    """A stretch of the critical path: `seconds` of a phase on `rank_class`. Kind "gap" if nothing ran."""
+
+    kind: str
+    label: str
+    seconds: float
+    rank_class: int
+
+
+def critical_path(program: Program, start: Floats, end: Floats, spans: Spans) -> list[PathStep]:
+    """Phases back to back, first to last; their seconds sum to the makespan.
+
+    From a task one goes back to the predecessor (dependency, or task before it in a lane) that ended last;
+    of equals, the one with the lowest id.
+    """
+    path = _tasks(program, start, end)
+    steps: list[PathStep] = []
+    time = 0.0
+    for task in path:
+        if start[task] > time:
+            steps.append(PathStep("gap", "", float(start[task]) - time, -1))
+        first, last = np.searchsorted(spans.task, (task, task + 1))
+        lanes = program.tasks[task].lanes
+        for j in range(first, last):
+            phase = program.tasks[task].phases[spans.phase[j]]
+            seconds = float(spans.end[j] - spans.start[j])
+            if seconds > 0.0:
+                rank_class = program.lanes[lanes[phase.lane]].rank_class
+                steps.append(PathStep(phase.kind, phase.label, seconds, rank_class))
+        time = float(end[task])
+    return steps
+
+
+def _tasks(program: Program, start: Floats, end: Floats) -> list[int]:
+    if not len(end):
+        return []
+    before = lane_predecessors(program)
+    task = int(end.argmax())
+    path = [task]
+    while True:
+        awaited = [*program.tasks[task].deps, *(previous for _, previous in before[task])]
+        if not awaited:
+            return path[::-1]
+        task = min(awaited, key=lambda other: (-end[other], other))
+        path.append(task)

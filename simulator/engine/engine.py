@@ -1,0 +1,183 @@
+"""When does each task of a program start and end? Runs it: in-order lanes, rendezvous, fluid sharing.
+
+A task starts when it heads all its lanes and all its dependencies have ended, that is when its predecessors
+of both kinds have ended: the program is one graph. An instant is processed in this order: capacity changes,
+ends by task id, starts by task id, then the rates of what is affected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.engine.chains import Chain, Chains
+from simulator.engine.check import check_program, initial_capacities
+from simulator.engine.clock import Alarm, Callbacks, Clock
+from simulator.engine.deadlock import deadlock
+from simulator.engine.network import Flow
+from simulator.engine.sharing import Sharing
+from simulator.engine.timeline import Timeline
+from simulator.program.program import CapacityChange, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Exact savings, each of which can be switched off to check that it changes nothing.
+
+    private: resources used by one task at a time never reach the solver. merge_phases: equal neighbours are
+    one step. solo_chains: a task whose resources nobody else touches is one event, however many phases it
+    has. incremental: only the affected component is solved. cache: rates of recurring sets of flows are
+    remembered.
+    """
+
+    private: bool = True
+    merge_phases: bool = True
+    solo_chains: bool = True
+    incremental: bool = True
+    cache: bool = True
+
+
+PLAIN = EngineOptions(private=False, merge_phases=False, solo_chains=False, incremental=False, cache=False)
+"""No savings: the reference that the others must equal."""
+
+
+def execute(program: Program, *, trace: bool = False, options: EngineOptions | None = None) -> Timeline:
+    """Executes `program` to its end.
+
+    `trace` records every change of rate, which `Timeline.use_history` needs.
+    Raises ProgramError if the program makes no sense, DeadlockError if some tasks can never end.
+    """
+    check_program(program)
+    return _Execution(program, options or EngineOptions(), trace).run()
+
+
+class _Execution:
+    """The state of one run."""
+
+    def __init__(self, program: Program, options: EngineOptions, trace: bool) -> None:
+        num_tasks = len(program.tasks)
+        self._program = program
+        self._tasks = program.tasks
+        self._trace = trace
+        self._capacities = initial_capacities(program)
+        self._chains: list[Chain] = Chains(
+            program, self._capacities, find_private=options.private, merge_phases=options.merge_phases
+        ).of_task
+        self._successors, self._num_awaited = successors(program)
+        self._ready = [task for task in range(num_tasks) if self._num_awaited[task] == 0]
+        self._start = [-1.0] * num_tasks
+        self._end = [-1.0] * num_tasks
+        self._logs: dict[int, list[tuple[float, float]]] = {}
+        self._memory: list[tuple[float, int, bool]] = []
+        self._clock = Clock()
+        self._end_callbacks: Callbacks = [self._on_end]
+        self._settle_callbacks: Callbacks = [self._on_settle]
+        self._is_settling = False
+        self._sharing = Sharing(
+            self._clock,
+            self._capacities,
+            self._on_flow_end,
+            self._wake,
+            solo_chains=options.solo_chains,
+            incremental=options.incremental,
+            cache=options.cache,
+        )
+
+    def run(self) -> Timeline:
+        for change in self._program.capacity_changes:
+            if change.time > 0.0:
+                self._clock.at(change.time, -1, Alarm([self._on_capacity], change))
+        self._settle()
+        self._clock.run()
+        if min(self._end, default=0.0) < 0.0:
+            raise deadlock(self._program, self._start, self._end, self._capacities)
+        return Timeline(
+            program=self._program,
+            chains=self._chains,
+            start=self._start,
+            end=self._end,
+            logs=self._logs,
+            memory=self._memory,
+            is_traced=self._trace,
+            num_events=self._clock.num_events(),
+            num_solves=self._sharing.network.num_solves,
+        )
+
+    def _settle(self) -> None:
+        """Starts what can start at this instant, then lets the shared resources settle."""
+        while self._ready:
+            starting, self._ready = self._ready, []
+            if len(starting) > 1:
+                starting.sort()
+            for task in starting:
+                self._begin(task)
+        self._sharing.settle()
+
+    def _begin(self, task: int) -> None:
+        now = self._clock.now
+        self._start[task] = now
+        if self._tasks[task].at_start:
+            self._memory.append((now, task, False))
+        chain = self._chains[task]
+        if chain.resources:
+            self._sharing.admit(Flow(task, chain, self._trace or len(chain.phases) > 1))
+        elif chain.ends[-1] > 0.0:
+            self._clock.at(now + chain.ends[-1], task, Alarm(self._end_callbacks, task))
+        else:
+            self._finish(task)
+
+    def _finish(self, task: int) -> None:
+        self._end[task] = self._clock.now
+        if self._tasks[task].at_end:
+            self._memory.append((self._clock.now, task, True))
+        num_awaited = self._num_awaited
+        for successor in self._successors[task]:
+            num_awaited[successor] -= 1
+            if num_awaited[successor] == 0:
+                self._ready.append(successor)
+
+    def _wake(self) -> None:
+        """Settles once everything that ends at this instant has ended."""
+        if self._is_settling:
+            return
+        if self._clock.is_last_of_instant():
+            self._settle()
+        else:
+            self._is_settling = True
+            self._clock.at(self._clock.now, len(self._tasks), Alarm(self._settle_callbacks, None))
+
+    def _on_settle(self, _: Alarm) -> None:
+        self._is_settling = False
+        self._settle()
+
+    def _on_end(self, alarm: Alarm) -> None:
+        self._finish(alarm.target)
+        self._wake()
+
+    def _on_flow_end(self, flow: Flow) -> None:
+        if flow.log is not None:
+            self._logs[flow.task] = flow.log
+        self._finish(flow.task)
+
+    def _on_capacity(self, alarm: Alarm) -> None:
+        change: CapacityChange = alarm.target
+        self._sharing.set_capacity(change.resource, change.capacity)
+
+
+def successors(program: Program) -> tuple[list[list[int]], list[int]]:
+    """The program as one graph: the tasks that wait for each task, and how many waits each task has.
+
+    A task waits for its dependencies and for the task before it in each of its lanes.
+    """
+    following: list[list[int]] = [[] for _ in program.tasks]
+    num_awaited = [len(task.deps) for task in program.tasks]
+    for i, task in enumerate(program.tasks):
+        for dep in task.deps:
+            following[dep].append(i)
+    for queue in program.queues:
+        previous = -1
+        for i in queue:
+            if previous >= 0:
+                following[previous].append(i)
+                num_awaited[i] += 1
+            previous = i
+    return following, num_awaited

@@ -1,0 +1,263 @@
+"""What happened when? Start and end of every task; on demand its phases, lanes, resources and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.engine.chains import Chain
+from simulator.engine.check import initial_capacities
+from simulator.engine.critical_path import PathStep, critical_path
+from simulator.engine.memory import MemoryPeak, memory_peaks
+from simulator.program.program import Phase, Program
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Log = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Phases in time, as columns: phase `phase[j]` of task `task[j]` ran from `start[j]` to `end[j]` (s).
+
+    Sorted by task, then phase. `work_start` is when its latency was over.
+    """
+
+    task: Ints
+    phase: Ints
+    start: Floats
+    work_start: Floats
+    end: Floats
+
+
+class Timeline:
+    """The outcome of one execution. Times in seconds from the start of the program.
+
+    `start`, `end`: float arrays of shape (tasks,). `num_events` and `num_solves` say what the run took.
+    """
+
+    def __init__(
+        self,
+        *,
+        program: Program,
+        chains: Sequence[Chain],
+        start: Sequence[float],
+        end: Sequence[float],
+        logs: dict[int, Log],
+        memory: Sequence[tuple[float, int, bool]],
+        is_traced: bool,
+        num_events: int,
+        num_solves: int,
+    ) -> None:
+        """`logs[task]` are (time, coordinate in the chain) where the pace changed; a task without ran alone.
+
+        `memory` are (time, task, whether it ends) in the order in which tasks with memory changes did so.
+        """
+        self.start: Floats = np.array(start, dtype=float)
+        self.end: Floats = np.array(end, dtype=float)
+        self.num_events = num_events
+        self.num_solves = num_solves
+        self._program = program
+        self._chains = chains
+        self._logs = logs
+        self._memory = memory
+        self._is_traced = is_traced
+
+    @property
+    def makespan(self) -> float:
+        """When the last task ends; zero for an empty program."""
+        return float(self.end.max()) if len(self.end) else 0.0
+
+    @cached_property
+    def spans(self) -> Spans:
+        """When each phase of each task ran."""
+        groups: dict[int, list[int]] = {}  # tasks that ran a chain at its nominal pace, by chain
+        parts: list[tuple[Ints, Ints, Floats, Floats, Floats]] = []
+        for task, chain in enumerate(self._chains):
+            if task in self._logs:
+                parts.append(self._logged(task, chain))
+            else:
+                groups.setdefault(id(chain), []).append(task)
+        parts += [self._unlogged(np.array(tasks)) for tasks in groups.values()]
+        if not parts:
+            nothing = np.empty(0)
+            return Spans(nothing.astype(int), nothing.astype(int), nothing, nothing, nothing)
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.lexsort((columns[1], columns[0]))
+        return Spans(*(column[order] for column in columns))
+
+    def _unlogged(self, tasks: Ints) -> tuple[Ints, Ints, Floats, Floats, Floats]:
+        """Phases of `tasks`, all of one chain, that ran at its nominal pace (or have one phase only)."""
+        chain = self._chains[tasks[0]]
+        num_phases = len(chain.phases)
+        start, end = self.start[tasks], self.end[tasks]
+        ends = np.minimum(np.add.outer(start, np.array(chain.phase_ends)), end[:, None])
+        ends[:, -1:] = end[:, None]
+        starts = np.empty_like(ends)
+        starts[:, :1], starts[:, 1:] = start[:, None], ends[:, :-1]
+        latencies = np.array([phase.latency for phase in chain.phases])
+        return (
+            np.repeat(tasks, num_phases),
+            np.tile(np.arange(num_phases), len(tasks)),
+            starts.ravel(),
+            np.minimum(starts + latencies, ends).ravel(),
+            ends.ravel(),
+        )
+
+    def _logged(self, task: int, chain: Chain) -> tuple[Ints, Ints, Floats, Floats, Floats]:
+        times, coordinates = self._pace(task, chain)
+        num_phases = len(chain.phases)
+        ends = _first_time(np.array(chain.phase_ends), times, coordinates)
+        ends[-1:] = self.end[task]
+        starts = np.concatenate(([self.start[task]], ends[:-1]))[:num_phases]
+        latencies = np.array([phase.latency for phase in chain.phases])
+        return (
+            np.full(num_phases, task),
+            np.arange(num_phases),
+            starts,
+            np.minimum(starts + latencies, ends),
+            ends,
+        )
+
+    def _pace(self, task: int, chain: Chain) -> tuple[Floats, Floats]:
+        """Time and coordinate of `task` where its pace may have changed, ends included; both ascend."""
+        log = [(self.start[task], 0.0), *self._logs.get(task, []), (self.end[task], chain.ends[-1])]
+        points = np.array(log)
+        return points[:, 0], np.maximum.accumulate(points[:, 1])
+
+    @cached_property
+    def lane_busy(self) -> Floats:
+        """Seconds for which each lane ran a task, shape (lanes,)."""
+        busy = np.zeros(len(self._program.lanes))
+        for lane, queue in enumerate(self._program.queues):
+            busy[lane] = (self.end[queue] - self.start[queue]).sum()
+        return busy
+
+    @cached_property
+    def use(self) -> Floats:
+        """What was drawn from each resource in all (bytes through a link, GPU seconds), shape (resources,).
+
+        The integral of use over time; every task has ended, so it is work x draws.
+        """
+        counts: dict[int, int] = {}
+        chain_of: dict[int, Chain] = {}
+        for chain in self._chains:
+            counts[id(chain)] = counts.get(id(chain), 0) + 1
+            chain_of[id(chain)] = chain
+        use = np.zeros(len(self._program.resources))
+        for key, count in counts.items():
+            for phase in chain_of[key].phases:
+                for resource, amount in phase.draws:
+                    use[resource] += count * phase.work * amount
+        return use
+
+    @cached_property
+    def offered(self) -> Floats:
+        """Integral of each resource's capacity from the start to the makespan, shape (resources,)."""
+        makespan = self.makespan
+        capacities = np.array(initial_capacities(self._program))
+        offered = capacities * makespan if makespan > 0.0 else np.zeros_like(capacities)
+        for change in sorted(self._program.capacity_changes, key=lambda change: change.time):
+            if 0.0 < change.time < makespan:
+                offered[change.resource] += (change.capacity - capacities[change.resource]) * (
+                    makespan - change.time
+                )
+                capacities[change.resource] = change.capacity
+        return offered
+
+    @cached_property
+    def utilization(self) -> Floats:
+        """`use` / `offered` in [0, 1], shape (resources,); zero where nothing is offered."""
+        return np.divide(self.use, self.offered, out=np.zeros_like(self.use), where=self.offered > 0.0)
+
+    def use_history(self, resource: int) -> tuple[Floats, Floats]:
+        """Use of `resource` over time: `use[j]` units per second from `time[j]` to `time[j + 1]`, then 0.
+
+        Raises ValueError if the program was executed without `trace=True`.
+        """
+        if not self._is_traced:
+            raise ValueError("rates over time were not recorded: execute(program, trace=True)")
+        times: list[Floats] = [np.zeros(1)]
+        steps: list[Floats] = [np.zeros(1)]
+        spans = self.spans
+        for j in range(len(spans.task)):
+            task = int(spans.task[j])
+            phase = self._chains[task].phases[spans.phase[j]]
+            amount = dict(phase.draws).get(resource, 0.0) * phase.work
+            if amount == 0.0 or spans.end[j] <= spans.work_start[j]:
+                continue
+            knots, done = self._progress(task, spans.work_start[j], spans.end[j])
+            rates = np.diff(done) / np.diff(knots) * amount
+            times += [knots[:-1], knots[1:]]
+            steps += [rates, -rates]
+        at, inverse = np.unique(np.concatenate(times), return_inverse=True)
+        change = np.zeros(len(at))
+        np.add.at(change, inverse, np.concatenate(steps))
+        return at, np.cumsum(change)
+
+    def _progress(self, task: int, begin: float, end: float) -> tuple[Floats, Floats]:
+        """(times, fraction of the work of a phase that ran from `begin` to `end` done by then)."""
+        times, coordinates = self._pace(task, self._chains[task])
+        inner = np.unique(times[(times > begin) & (times < end)])
+        knots = np.concatenate(([begin], inner, [end]))
+        # at a repeated time the last coordinate counts on the way in, the first on the way out
+        places = np.interp(knots, times, coordinates)
+        span = places[-1] - places[0]
+        done = (places - places[0]) / span if span > 0.0 else (knots - begin) / (end - begin)
+        return knots, done
+
+    @cached_property
+    def memory(self) -> list[MemoryPeak]:
+        """The peak of each rank class that holds memory, by rank class."""
+        return memory_peaks(self._program, self._memory)
+
+    def critical_path(self, program: Program) -> list[PathStep]:
+        """What determined the makespan: phases back to back from time zero to the end."""
+        return critical_path(program, self.start, self.end, self.spans)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per phase: task, phase, kind, label, lane, rank_class, micro_batch, start, end, seconds."""
+        import pandas as pd
+
+        spans, tasks, lanes = self.spans, self._program.tasks, self._program.lanes
+        rows = [
+            (phase.kind, phase.label, lanes[lane].name, lanes[lane].rank_class, tasks[task].micro_batch)
+            for task, phase, lane in self._phases_of(spans)
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * 5
+        return pd.DataFrame(
+            {
+                "task": spans.task,
+                "phase": spans.phase,
+                "kind": columns[0],
+                "label": columns[1],
+                "lane": columns[2],
+                "rank_class": columns[3],
+                "micro_batch": columns[4],
+                "start": spans.start,
+                "end": spans.end,
+                "seconds": spans.end - spans.start,
+            }
+        )
+
+    def _phases_of(self, spans: Spans) -> Iterator[tuple[int, Phase, int]]:
+        for task, number in zip(spans.task.tolist(), spans.phase.tolist(), strict=True):
+            phase = self._chains[task].phases[number]
+            yield task, phase, self._program.tasks[task].lanes[phase.lane]
+
+
+def _first_time(coordinates: Floats, times: Floats, places: Floats) -> Floats:
+    """When each of `coordinates` was first reached; the `places` (ascending) were at the `times`."""
+    after = np.searchsorted(places, coordinates, side="left").clip(1, len(places) - 1)
+    low, high = places[after - 1], places[after]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fraction = np.where(high > low, (coordinates - low) / (high - low), 0.0)
+    return times[after - 1] + fraction.clip(0.0, 1.0) * (times[after] - times[after - 1])
