@@ -17,7 +17,7 @@ from simulator.hardware.wiring import Block, Ports, Wiring, hashed_choice
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How flows spread over the `num_planes` equal spines: evenly (`draws` 0), or `draws` hashed picks per flow."""
+    """How flows spread over `num_planes` equal spines: evenly (`draws` 0), or `draws` hashed picks each."""
 
     num_planes: int = 1
     draws: int = 0
@@ -35,7 +35,7 @@ class Splitting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layering:
-    """The sizes of the layers. Leaf and pod ids are dense; `pod_of_leaf` null means one set of spines for all.
+    """The sizes of the layers. Leaf and pod ids are dense; without `pod_of_leaf` all leaves share the spines.
 
     A leaf's uplinks have `leaf_uplinks` bytes/s, where null the bandwidth of the NICs below over
     `oversubscription`; a pod's have that of its leaves' uplinks over `core_oversubscription`. Crossing a
@@ -55,7 +55,7 @@ def wire_clos(ports: Ports, table: LinkTable, layers: Layering) -> Wiring:
     """Add leaves, spines and (for several pods) a core, with the links between them, to the table."""
     leaf_of_port, hop_latency, splitting = layers.leaf_of_port, layers.hop_latency, layers.splitting
     num_leaves = int(leaf_of_port.max()) + 1
-    leaf_nics: FloatArray = np.bincount(leaf_of_port, weights=ports.bandwidth, minlength=num_leaves)
+    leaf_nics = np.asarray(np.bincount(leaf_of_port, weights=ports.bandwidth), dtype=np.float64)
     leaves = table.add_vertices("leaf", num_leaves)
     if num_leaves == 1:
         return Wiring(leaves[leaf_of_port], hop_latency, lambda s, d, key: [], bisection=min(ports.halves()))
@@ -108,7 +108,7 @@ def _bisection(
     pod_of_leaf: IntArray,
     pod_uplinks: FloatArray | None,
 ) -> float | None:
-    """Bandwidth from the first half of the nodes to the second; null where the cut runs through a leaf or pod.
+    """Bandwidth from the first half of the nodes to the second; null where the cut splits a leaf or pod.
 
     Each half can send the sum over its pods of min(pod uplinks, sum over its leaves of min(NICs, uplinks)). A
     cut through every leaf alike (rails of one unit) meets the NICs alone.

@@ -28,7 +28,7 @@ class VertexBlock:
 
 @dataclass(slots=True)
 class LinkTable:
-    """Links and vertices under construction; `capacity` in bytes/s and `latency` in seconds, one entry per link."""
+    """Links and vertices under construction; per link a `capacity` in bytes/s and a `latency` in seconds."""
 
     vertex_blocks: list[VertexBlock] = field(default_factory=list)
     num_vertices: int = 0

@@ -24,7 +24,7 @@ NONE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class NodeLinks:
-    """The links inside the nodes of one group; arrays are [node in group, GPU in node], -1 where a link is absent.
+    """The links inside the nodes of one group; arrays are [node in group, GPU in node], -1 for absent links.
 
     `out` and `into` are the GPU's scale-up ports (nvswitch only), `host_out` and `host_in` its PCIe or C2C
     link, `mesh` [node, mesh link] the direct links and `mesh_paths` [source, destination, hop] their order on
@@ -48,7 +48,7 @@ class NodeLinks:
         return bool((self.out >= 0).all() or self.mesh.size)
 
     def blocks(self, flow: IntArray, node: IntArray, source: IntArray, destination: IntArray) -> list[Block]:
-        """Links of flows between GPU positions `source` and `destination` (not equal) of node-in-group `node`."""
+        """Links of flows from GPU position `source` to another, `destination`, of node-in-group `node`."""
         if self.mesh.size:
             steps = self.mesh_paths[source, destination]
             blocks: list[Block] = []
@@ -127,7 +127,7 @@ def _wire_mesh(node: Node, gpus: IntArray, table: LinkTable) -> tuple[IntArray, 
 
 
 def _widest_shortest(lanes: FloatArray, source: int, destination: int) -> list[int]:
-    """GPUs on the path with the fewest links and, among those, the widest narrowest one (ties: lowest numbers)."""
+    """GPUs on the path with the fewest links and, of those, the widest narrowest link (ties: lowest ids)."""
     found: dict[int, tuple[float, list[int]]] = {source: (np.inf, [source])}
     frontier = dict(found)
     while destination not in found:

@@ -14,7 +14,7 @@ NO_PATH = -1
 
 
 class ShortestPaths:
-    """Paths of fewest links over directed links tail[i] → head[i] with ids `link[i]`; results are remembered."""
+    """Paths of fewest links over directed links tail[i] → head[i] with ids link[i]; results are kept."""
 
     def __init__(self, tail: IntArray, head: IntArray, link: IntArray, num_vertices: int) -> None:
         self.tail, self.head, self.link = tail, head, link
@@ -47,7 +47,7 @@ class ShortestPaths:
         return nearer
 
     def _even_shares(self, start: int, goal: int) -> tuple[IntArray, FloatArray]:
-        """(link, share) when every vertex splits what it passes on evenly over its next links (per-hop ECMP)."""
+        """(link, share) when every vertex splits what it passes on evenly over its next links (ECMP)."""
         distance = self.distances_to(goal)
         carried, links = {start: 1.0}, {}
         for _ in range(max(distance[start], 0 if start == goal else 1)):

@@ -49,7 +49,7 @@ class Routes:
 
 @dataclass(frozen=True)
 class Topology:
-    """A cluster's GPUs and links. Arrays over GPUs are [num_gpus], over links [num_links], over nodes [num_nodes].
+    """A cluster's GPUs and links. Arrays are [num_gpus], [num_links] or [num_nodes], as their names say.
 
     `capacity` is in bytes/s, `latency` in seconds. Per-GPU link ids are -1 where the GPU has no such link.
     `hardware[gpu_hardware[g]]` describes GPU g, `nodes[node_hardware[n]]` node n.
@@ -164,7 +164,7 @@ class Topology:
         return [*blocks, (flow, np.where(behind_host[destination], self.host_in[destination], -1), 1.0)]
 
     def _sender(self, source: IntArray, destination: IntArray) -> IntArray:
-        """The GPU of the source's node whose NIC sends: on the destination's rail where the fabric has rails."""
+        """The GPU whose NIC sends: with rails, the one of the source's node on the right rail."""
         rails = self.wiring.rail_of_port
         if rails is None:
             return source
@@ -174,7 +174,7 @@ class Topology:
         may_change = self._can_hand_over[node] & (rail != own) & (rail < per_node)
         sender = source.copy()
         pick = np.nonzero(may_change)[0]
-        # Of the GPUs that share the NIC of that rail, the one in the source's own position among its NIC's sharers.
+        # Of the GPUs that share that rail's NIC, the one at the source's place among its own NIC's.
         place = source[pick] - self._first_gpu_of_port[self.gpu_port[source[pick]]]
         port = self._node_first_port[node[pick]] + rail[pick]
         sender[pick] = self._first_gpu_of_port[port] + place % self._gpus_of_port[port]
@@ -279,7 +279,7 @@ def build_topology(cluster: Cluster) -> Topology:
 def _place_ports(
     groups: Sequence[tuple[Node, int]], node_group: IntArray, place: IntArray
 ) -> tuple[Ports, IntArray]:
-    """(ports, port of each GPU): one port per NIC, but at most one per GPU; no ports where nodes have no NICs.
+    """(ports, port of each GPU): one port per NIC, but at most one per GPU; no ports where there are no NICs.
 
     GPU g of n uses NIC floor(g x NICs / n); with more NICs than GPUs its port bundles those from floor(g x
     NICs / n) up to the next GPU's first.

@@ -14,7 +14,7 @@ Block = tuple[IntArray, IntArray, FloatArray | float]
 """(index into the flows asked for, link id, share of the flow that crosses the link), in path order."""
 
 Paths = Callable[[IntArray, IntArray, IntArray], list[Block]]
-"""(source port, destination port, flow key) → blocks. Ports always lie on different nodes; the key seeds hashes."""
+"""(source port, destination port, flow key) → blocks. Ports lie on different nodes; the key seeds hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Wiring:
 
 
 def hashed_choice(key: IntArray, num_choices: int, seed: int = 0) -> IntArray:
-    """A choice in 0 … num_choices - 1 per key, as an ECMP hash makes it: fixed by key and seed, spread evenly.
+    """A choice in 0 … num_choices - 1 per key, as an ECMP hash makes it: fixed by key and seed, even overall.
 
     Keys and seed pass through the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) one after the
     other.

@@ -15,7 +15,7 @@ from simulator.hardware.wiring import Block, Ports, Wiring
 
 @FABRICS.register("dragonfly")
 class Dragonfly(Fabric):
-    """A dragonfly (Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology", ISCA 2008)."""
+    """A dragonfly, after Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly" (2008)."""
 
     kind: Literal["dragonfly"] = Field(
         "dragonfly", description="Groups of routers, all-to-all inside and between."
@@ -30,8 +30,8 @@ class Dragonfly(Fabric):
         1.0,
         ge=0,
         le=1,
-        description="Part of the traffic between groups that takes their direct links; the rest (Valiant) goes evenly "
-        "over the other groups.",
+        description="Part of the traffic between two groups on their direct links; the rest (Valiant) goes "
+        "evenly over the other groups.",
     )
 
     @property
@@ -92,7 +92,7 @@ class Dragonfly(Fabric):
         return direct
 
     def _bisection(self, ports: Ports, num_groups: int) -> float | None:
-        """NICs, local bundles or global links between halves, the fewest; null unless the cut is between full groups."""
+        """NICs, local bundles or global links between halves, the fewest; null unless groups are whole."""
         if (
             num_groups % 2
             or ports.num_nodes != num_groups * self.nodes_per_neighbourhood

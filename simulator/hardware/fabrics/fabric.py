@@ -5,7 +5,7 @@ To add a fabric: one file with one registered class, whose `wire` adds its switc
 
 from __future__ import annotations
 
-from simulator.description.base import Description
+from simulator.description.base import Named
 from simulator.description.registry import Registry
 from simulator.hardware.links import LinkTable
 from simulator.hardware.wiring import Ports, Wiring
@@ -13,7 +13,7 @@ from simulator.hardware.wiring import Ports, Wiring
 FABRICS = Registry("fabric", "kind")
 
 
-class Fabric(Description):
+class Fabric(Named):
     """How the nodes are connected; each kind is one file, registered in FABRICS."""
 
     @property
@@ -27,5 +27,5 @@ class Fabric(Description):
         return None
 
     def wire(self, ports: Ports, table: LinkTable) -> Wiring:
-        """Add the fabric's switches and links to the table and say which of them traffic between ports takes."""
+        """Add the fabric's switches and links to the table; say which of them traffic between ports takes."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is wired")

@@ -77,7 +77,7 @@ class LeafSpine(Layers):
         return self.nodes_per_leaf
 
     def wire(self, ports: Ports, table: LinkTable) -> Wiring:
-        """One hop under a leaf, three across leaves, five across pods; a leaf is in the pod of its first place."""
+        """One hop under a leaf, three across leaves, five across pods; a leaf is in its first place's pod."""
         leaf_of_port = ports.place // self.nodes_per_leaf
         pod_of_leaf = None
         if self.nodes_per_pod is not None:

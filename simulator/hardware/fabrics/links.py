@@ -43,7 +43,7 @@ class Links(Fabric):
         return 1 + max((end for end in ends if isinstance(end, int)), default=-1)
 
     def wire(self, ports: Ports, table: LinkTable) -> Wiring:
-        """Routes with the fewest links; the NICs of a node meet in one point, and other nodes may be passed through.
+        """Routes with the fewest links; a node's NICs meet in one point; other nodes may be passed through.
 
         Several cables between the same two ends are one bundle with the latency of the slowest. Raises
         ValueError (when routes are asked for) where no path leads from one node to another.

@@ -25,8 +25,8 @@ class RailOptimized(Layers):
     nodes_per_unit: int = Field(ge=1, description="Nodes that share one set of rail leaves.")
     cross_rail: Literal["scale_up", "spine"] = Field(
         "scale_up",
-        description="How traffic reaches another rail: handed over the scale-up network to the GPU on that rail "
-        "(NCCL's PXN), or through the spines.",
+        description="How traffic reaches another rail: handed to the GPU on that rail by the scale-up "
+        "network (NCCL's PXN), or through the spines.",
     )
 
     @property
@@ -41,7 +41,7 @@ class RailOptimized(Layers):
         spines instead.
         """
         num_rails = int(ports.rail.max()) + 1
-        # Nodes with fewer rails than others leave gaps in (unit, rail); leaves are the dense rank of those in use.
+        # Nodes with fewer rails than others leave gaps in (unit, rail); leaves number those in use.
         slots = ports.place // self.nodes_per_unit * num_rails + ports.rail
         used, leaf_of_port = np.unique(slots, return_inverse=True)
         pod_of_leaf = None

@@ -24,7 +24,7 @@ class Torus(Fabric):
     dimensions: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         min_length=1,
         max_length=len(AXES),
-        description="Nodes along each dimension, the last one counted fastest; their product is what the torus holds.",
+        description="Nodes along each dimension, the last counted fastest; the torus holds their product.",
     )
     bandwidth: BytesPerSecond = Field(description="Of one link between neighbours, per direction.")
     wrap: bool = Field(True, description="false: a mesh, without the links that close the rings.")
@@ -44,7 +44,7 @@ class Torus(Fabric):
         return tuple(self.wrap and size == full > 2 for size, full in sizes)
 
     def wire(self, ports: Ports, table: LinkTable) -> Wiring:
-        """Dimension-order routes the short way round; a distance of exactly half a ring goes both ways, half each.
+        """Dimension-order routes the short way round; a distance of half a ring goes both ways, half each.
 
         A dimension of two has one link between its nodes, not two.
         """
@@ -70,7 +70,7 @@ class Torus(Fabric):
         )
 
     def _wire_axis(self, table: LinkTable, routers: IntArray, axis: int, closed: bool) -> list[IntArray]:
-        """Links to the next and to the previous router along one axis, by position; -1 where there is none."""
+        """Links to the next and the previous router along one axis, by position; -1 where there is none."""
         both = []
         for step in (1, -1):
             neighbour = np.roll(routers, -step, axis)
@@ -88,7 +88,7 @@ class Torus(Fabric):
         return both
 
     def _bisection(self, ports: Ports, shape: tuple[int, ...], closed: bool) -> float | None:
-        """Links across the middle of the first dimension (two cuts of a ring), or the NICs if those are fewer."""
+        """Links across the middle of the first dimension (two cuts of a ring), or the NICs if less."""
         if shape[0] % 2 or ports.num_nodes != prod(shape) or not ports.in_order:
             return None
         return min(*ports.halves(), prod(shape[1:]) * (2 if closed else 1) * self.bandwidth)
