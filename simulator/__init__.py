@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simulator.results.prediction import Prediction
     from simulator.hardware.cluster import Cluster
     from simulator.workloads.workload import Workload
 
 __version__ = "0.1.0"
 
-__all__ = ["load_cluster", "load_workload"]
+__all__ = ["load_cluster", "load_workload", "simulate"]
 
 
 def load_cluster(
@@ -48,3 +49,13 @@ def load_workload(name_or_path: str, overrides: Mapping[str, Any] | None = None)
 
     workload: Workload = load("workload", name_or_path, overrides)
     return workload
+
+
+def simulate(cluster: Cluster, workload: Workload) -> Prediction:
+    """The prediction of one training step of `workload` on `cluster`.
+
+    Raises DescriptionError where the plan cannot run there; not fitting in memory is part of the prediction.
+    """
+    from simulator.simulation import simulate as run
+
+    return run(cluster, workload)

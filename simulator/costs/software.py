@@ -6,18 +6,16 @@ hardware/calibrations/software/. Nothing in it depends on a model or on a plan.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from simulator.description.base import Description, Named
 from simulator.description.quantities import Bytes, Fraction, Seconds
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OverlapDefaults(_Part):
+class OverlapDefaults(Description):
     """What the software overlaps unless the plan says otherwise."""
 
     dp_gradients: bool = Field(description="gradient reduction runs behind the last backward")
@@ -26,7 +24,7 @@ class OverlapDefaults(_Part):
     pp: bool = Field(description="pipeline sends and receives run behind compute")
 
 
-class OptimizerCost(_Part):
+class OptimizerCost(Description):
     """How the optimizer step is carried out."""
 
     norm_passes: float = Field(description="times all gradients are read to find the norm, check and clip them")
@@ -35,14 +33,14 @@ class OptimizerCost(_Part):
     host_synchronisations: int = Field(description="times per step the host waits for the GPU (norm, overflow check)")
 
 
-class MemoryOverheads(_Part):
+class MemoryOverheads(Description):
     """Memory that is no tensor of the model."""
 
     context: Bytes = Field(description="CUDA context, libraries and communicator buffers per GPU")
     fragmentation: Fraction = Field(description="allocator slack as a fraction of all dynamic tensors")
 
 
-class SoftwareProfile(_Part):
+class SoftwareProfile(Named):
     """One software generation."""
 
     kind: Literal["software"] = "software"
@@ -63,4 +61,12 @@ class SoftwareProfile(_Part):
         description="kernel throughput of this generation's libraries relative to those calibrated on",
     )
     jitter: Fraction = Field(description="relative standard deviation of one rank's compute time per step")
-    sources: dict[str, str] = Field(description="where each figure comes from")
+
+
+@lru_cache(maxsize=64)
+def load_software(name: str) -> SoftwareProfile:
+    """The profile `name` of the catalogue (or a path). Raises DescriptionError where there is none."""
+    from simulator.description import load
+
+    profile: SoftwareProfile = load("software", name)
+    return profile

@@ -141,6 +141,42 @@ class Timeline:
             busy[lane] = (self.end[queue] - self.start[queue]).sum()
         return busy
 
+    def seconds_by_kind(self, tasks: Sequence[int]) -> dict[str, float]:
+        """Seconds that the phases of `tasks` took, by their kind."""
+        seconds: dict[str, float] = {}
+        counts: dict[int, tuple[Chain, int]] = {}
+        for task in tasks:
+            chain = self._chains[task]
+            if task in self._logs or len(chain.phases) == 1:
+                _, _, starts, _, ends = self._logged(task, chain)
+                for phase, amount in zip(chain.phases, (ends - starts).tolist(), strict=True):
+                    seconds[phase.kind] = seconds.get(phase.kind, 0.0) + amount
+            else:
+                counts[id(chain)] = (chain, counts.get(id(chain), (chain, 0))[1] + 1)
+        for chain, count in counts.values():
+            begin = 0.0
+            for phase, end in zip(chain.phases, chain.phase_ends, strict=True):
+                seconds[phase.kind] = seconds.get(phase.kind, 0.0) + count * (end - begin)
+                begin = end
+        return seconds
+
+    def totals_by_class(self, quantity: str) -> dict[int, float]:
+        """Sum over phases of `quantity` (flops, hbm_bytes) for each rank class whose compute lane ran them."""
+        counts: dict[tuple[int, tuple[int, ...]], int] = {}
+        for chain, task in zip(self._chains, self._program.tasks, strict=True):
+            key = (id(chain), task.lanes)
+            counts[key] = counts.get(key, 0) + 1
+        per_chain = {id(chain): chain for chain in self._chains}
+        amounts = {key: sum(getattr(p, quantity) for p in chain.phases) for key, chain in per_chain.items()}
+        totals: dict[int, float] = {}
+        for (chain_id, lanes), count in counts.items():
+            if amounts[chain_id]:
+                for lane in lanes:
+                    if self._program.lanes[lane].name == "compute":
+                        rank_class = self._program.lanes[lane].rank_class
+                        totals[rank_class] = totals.get(rank_class, 0.0) + count * amounts[chain_id]
+        return totals
+
     @cached_property
     def use(self) -> Floats:
         """What was drawn from each resource in all (bytes through a link, GPU seconds), shape (resources,).

@@ -204,8 +204,7 @@ class _Track:
         self.bound += seconds
 
     def _compute(self, operation: Operation, wall: float, part: float, flight: _InFlight | None) -> None:
-        kernel = operation.what
-        traffic = kernel.bytes_read + kernel.bytes_written if isinstance(kernel, MemoryBound) else 0.0
+        traffic = operation.hbm_bytes
         draws: Draws = ((self.pricing.gpu_resource, 1.0),)
         axis, weight = "", COMPUTE_WEIGHT
         if flight is not None and not flight.latency_left and flight.transfer.draws:
@@ -219,7 +218,7 @@ class _Track:
             wall,
             draws,
             weight=weight,
-            flops=operation.executed_flops * part,
+            flops=operation.model_flops * part,
             hbm_bytes=traffic * part,
         )
         self._add(phase, axis, wall)

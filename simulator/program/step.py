@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from simulator.costs.memory import stage_state
 from simulator.program.chains import Chain, chain_of, joined, transfer_phase
 from simulator.program.optimizer import optimizer_step
 from simulator.program.pricing import ClassPricing
@@ -36,6 +37,7 @@ class Step:
 
     def build(self) -> None:
         setting, plan = self.setting, self.setting.plan
+        self._reside()
         start = self.rank.host_work("step overhead", setting.software.step_overhead, kind="launch")
         self.rank.sync = [] if start is None else [start]
         schedule = SCHEDULES[plan.schedule_name](self.stage, plan.pp, setting.num_micro_batches, plan.vpp)
@@ -50,6 +52,15 @@ class Step:
         self._reduce_tied()
         deps = [*self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
         optimizer_step(setting, self.pricing, self.rank, self.stage, deps)
+
+    def _reside(self) -> None:
+        """What is in memory before the step begins."""
+        setting, rank_class = self.setting, self.pricing.rank_class
+        layers = [p.layer for content in setting.content[self.stage] for p in content.layers]
+        state = stage_state(layers, setting.workload, setting.shard, setting.grid.world)
+        for kind in ("parameters", "gradients", "optimizer"):
+            setting.draft.resident(rank_class, kind, getattr(state, kind))
+        setting.draft.resident(rank_class, "context", setting.software.memory.context)
 
     # --- forward ---------------------------------------------------------------------------------------------------
 

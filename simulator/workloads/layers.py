@@ -72,9 +72,7 @@ class Shard:
 
     @property
     def low_precision(self) -> bool:
-        """Whether block GEMMs run in a narrower type than the activations (fp8 and below): casts are
-        needed.
-        """
+        """Whether block GEMMs run in a narrower type than the activations, so that casts are needed."""
         return DTYPE_BYTES[self.gemm_dtype] < self.bytes
 
     def padded_vocab(self, vocab: int) -> int:
@@ -141,6 +139,23 @@ class Operation:
         return 0.0 if isinstance(what, Collective | MemoryBound) else what.flops
 
     @property
+    def hbm_bytes(self) -> float:
+        """Least bytes that the kernel moves to and from memory: every operand once."""
+        what = self.what
+        if isinstance(what, Collective):
+            return 0.0
+        if isinstance(what, MemoryBound):
+            return what.bytes_read + what.bytes_written
+        size = DTYPE_BYTES[what.dtype]
+        if isinstance(what, Attention):
+            queries = what.batch * what.heads * what.seq_q * (what.head_dim + what.head_dim_v)
+            keys = what.batch * what.kv_heads * what.seq_kv * (what.head_dim + what.head_dim_v)
+            return size * (queries + keys) * (2.0 if what.backward else 1.0)
+        weights = what.groups if isinstance(what, GroupedGemm) else what.batch
+        rows = what.m if isinstance(what, GroupedGemm) else what.m * what.batch
+        return size * (rows * (what.k + what.n) + weights * what.k * what.n)
+
+    @property
     def model_flops(self) -> float:
         """FLOPs by the model's count: full (not causal) attention, backward twice forward, no padding."""
         what = self.what
@@ -192,9 +207,7 @@ class Module:
         return []
 
     def transient_bytes(self, shard: Shard) -> float:
-        """Working memory at the module's own peak, beyond what is kept (gradients in flight, gathered
-        input).
-        """
+        """Working memory at the module's own peak: gradients in flight, gathered input."""
         return 0.0
 
 
@@ -250,9 +263,7 @@ class Layer:
         return kept
 
     def transient_bytes(self, shard: Shard) -> float:
-        """Peak of what lives only while this layer runs backward: recomputed tensors and gradients in
-        flight.
-        """
+        """What lives only while this layer runs backward: recomputed tensors, gradients in flight."""
         working = max((module.transient_bytes(shard) for module in self.modules), default=0.0)
         everything = sum(self.kept_tensors(replace(shard, recompute="none")).values())
         return working + max(0.0, everything - self.activation_bytes(shard))
@@ -281,9 +292,7 @@ def _backward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
 
 
 def _joined(parts: Iterable[list[Operation]]) -> tuple[Operation, ...]:
-    """One list; the first kernel that is not a weight gradient after a module waits for its open
-    collectives.
-    """
+    """One list; a module's open collectives are awaited by the next kernel that is no weight gradient."""
     return tuple(_with_waits(parts))
 
 

@@ -1,0 +1,109 @@
+"""Where the time of one rank class went: exclusive wall time by kind, summing to the makespan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.engine.timeline import Timeline
+from simulator.program.program import Program
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KINDS = (
+    "compute",
+    "recompute",
+    "tp",
+    "cp",
+    "ep",
+    "pp",
+    "dp",
+    "bubble",
+    "optimizer",
+    "launch",
+    "data",
+    "checkpoint",
+    "offload",
+    "other",
+)
+WAITED_FOR = ("dp", "ep", "cp", "tp", "pp", "offload", "data", "checkpoint", "optimizer", "launch", "other")
+"""While the compute stream is idle, the first of these that is under way on the rank is what it waits for."""
+
+
+def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str, float]:
+    """Seconds by kind for one rank class.
+
+    While the compute stream runs a task, the phase that runs decides; while it is idle, the most urgent other
+    activity of the rank (`WAITED_FOR`); while there is none, it is a bubble.
+    """
+    seconds = dict.fromkeys(KINDS, 0.0)
+    compute, others = _tasks_of(program, rank_class)
+    start, end = timeline.start[compute], timeline.end[compute]
+    order = np.argsort(start, kind="stable")
+    for kind, amount in timeline.seconds_by_kind(compute[order].tolist()).items():
+        seconds[kind] += amount
+    gaps = _gaps(start[order], end[order], timeline.makespan)
+    for kind in WAITED_FOR:
+        tasks = [task for task in others if program.tasks[task].kind == kind]
+        if tasks and len(gaps):
+            busy = _union(timeline.start[tasks], timeline.end[tasks])
+            before = _length(gaps)
+            gaps = _without(gaps, busy)
+            seconds[kind] += before - _length(gaps)
+    seconds["bubble"] += _length(gaps)
+    return seconds
+
+
+def critical_class(program: Program, timeline: Timeline) -> int:
+    """The rank class whose compute stream is busiest (the lowest of equals): it sets the pace."""
+    busiest, most = 0, -1.0
+    for lane, busy in zip(program.lanes, timeline.lane_busy.tolist(), strict=True):
+        if lane.name == "compute" and busy > most * (1 + 1e-12):
+            busiest, most = lane.rank_class, busy
+    return busiest
+
+
+def _tasks_of(program: Program, rank_class: int) -> tuple[NDArray[np.int64], list[int]]:
+    compute: list[int] = []
+    others: list[int] = []
+    for lane, queue in zip(program.lanes, program.queues, strict=True):
+        if lane.rank_class == rank_class:
+            (compute if lane.name == "compute" else others).extend(queue)
+    inside = set(compute)
+    return np.array(compute, dtype=np.int64), [t for t in dict.fromkeys(others) if t not in inside]
+
+
+def _gaps(start: NDArray[np.float64], end: NDArray[np.float64], makespan: float) -> NDArray[np.float64]:
+    """Intervals of [0, makespan] outside the given disjoint, ordered ones, shape [gaps, 2]."""
+    edges = np.concatenate([[0.0], np.column_stack([start, end]).ravel(), [makespan]]).reshape(-1, 2)
+    return edges[edges[:, 1] > edges[:, 0]]
+
+
+def _union(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.ones(len(start), dtype=bool)
+    first[1:] = start[1:] > reach[:-1]
+    last = np.append(first[1:], True)
+    return np.column_stack([start[first], reach[last]])
+
+
+def _without(gaps: NDArray[np.float64], busy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The parts of `gaps` that no interval of `busy` covers; both are disjoint and ordered."""
+    points = np.unique(np.concatenate([gaps.ravel(), busy.ravel()]))
+    middle = (points[:-1] + points[1:]) / 2
+    kept = _inside(middle, gaps) & ~_inside(middle, busy)
+    return np.column_stack([points[:-1][kept], points[1:][kept]])
+
+
+def _inside(points: NDArray[np.float64], intervals: NDArray[np.float64]) -> NDArray[np.bool_]:
+    if not len(intervals):
+        return np.zeros(len(points), dtype=bool)
+    index = np.searchsorted(intervals[:, 0], points, side="right") - 1
+    return np.asarray((index >= 0) & (points < intervals[np.maximum(index, 0), 1]))
+
+
+def _length(intervals: NDArray[np.float64]) -> float:
+    return float((intervals[:, 1] - intervals[:, 0]).sum()) if len(intervals) else 0.0
