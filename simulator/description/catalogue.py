@@ -109,3 +109,23 @@ def display(path: Path) -> str:
     """The path as faults show it: relative to where we are, if it is below."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def find_any(text: str) -> list[tuple[str, Path]]:
+    """(kind, file) of everything called `text`: a path, `KIND/NAME`, or a name that kinds may share.
+
+    Raises DescriptionError where there is nothing.
+    """
+    kind, slash, name = text.partition("/")
+    if slash and kind in KINDS and name in (known := entries(kind)):
+        return [(kind, known[name])]
+    found = [(kind, known[text]) for kind in KINDS if text in (known := entries(kind))]
+    if found:
+        return found
+    path = Path(text).expanduser()
+    if is_path(text) or path.exists():
+        tree, _ = read(path)
+        return [(kind_of(path, tree), path)]
+    every = sorted({name for kind in KINDS for name in entries(kind)})
+    message = f"unknown name{suggestion(text, every)}; clustersim list shows what there is"
+    raise DescriptionError([fault_at(Place("catalogue"), shown(text), message)])

@@ -44,7 +44,7 @@ class Resolver:
         finally:
             self.being_read.pop()
         if kind.has_field("name") and not _is_named(tree):
-            tree = tree.with_entry("name", Scalar(Path(name).stem, tree.place), tree.place)
+            tree = replace(tree, entries={"name": Scalar(Path(name).stem, tree.place), **tree.entries})
         return replace(tree, whole=True, source=name)
 
     def mapping(self, tree: Mapping, kind: Kind, path: tuple[str, ...]) -> Mapping:

@@ -22,7 +22,7 @@ def validate(owner: Owner, tree: Mapping) -> tuple[BaseModel | None, list[Fault]
     The object remembers the place of each of its keys (`Description.place_of`).
     """
     try:
-        found: BaseModel = _adapter(owner).validate_python(plain(tree), context=FROM_TEXT)
+        found: BaseModel = adapter(owner).validate_python(plain(tree), context=FROM_TEXT)
     except ValidationError as error:
         return None, list(_placed(error, owner, tree))
     found.__dict__["_places"] = places(tree)
@@ -30,7 +30,7 @@ def validate(owner: Owner, tree: Mapping) -> tuple[BaseModel | None, list[Fault]
 
 
 @lru_cache(maxsize=64)
-def _adapter(owner: Owner) -> TypeAdapter[Any]:
+def adapter(owner: Owner) -> TypeAdapter[Any]:
     from typing import Annotated
 
     return TypeAdapter(Annotated[Any, owner] if isinstance(owner, Registry) else owner)
