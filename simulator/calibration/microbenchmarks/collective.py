@@ -1,0 +1,68 @@
+"""How long does one collective take? Parameters: op, size in bytes (as `Collective`), ranks, dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simulator.calibration.microbenchmarks.benchmark import Scope, Trial, register
+from simulator.calibration.microbenchmarks.case import Case
+from simulator.calibration.microbenchmarks.device import Device, torch_dtype
+from simulator.calibration.microbenchmarks.groups import Groups
+from simulator.workloads.operators import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    import torch
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+
+
+def cases(scope: Scope) -> list[Case]:
+    sizes = scope.sizes()
+    return [
+        collective_case(op, size, range(ranks))
+        for op in OPS
+        for ranks in scope.group_sizes()
+        for size in sizes
+    ]
+
+
+def collective_case(op: str, size: int, ranks: range | list[int]) -> Case:
+    """A case whose buffers hold whole elements on every rank: sizes are rounded to 4 bytes x ranks."""
+    unit = 4 * len(ranks)
+    rounded = max(unit, round(size / unit) * unit)
+    return Case("collective", {"op": op, "size": rounded, "ranks": list(ranks), "dtype": "fp32"})
+
+
+def prepare(case: Case, device: Device, groups: Groups) -> Trial:
+    perform = collective_call(case.parameters, device, groups.of(case["ranks"]))
+    return lambda times: {case["op"]: device.time_loop(perform, times)}
+
+
+def collective_call(
+    parameters: Any, device: Device, group: torch.distributed.ProcessGroup
+) -> Callable[[], Any]:
+    """A call that performs the collective on buffers of its own."""
+    import torch
+    import torch.distributed as dist
+
+    ranks, dtype = parameters["ranks"], torch_dtype(parameters["dtype"])
+    whole = round(parameters["size"] / DTYPE_BYTES[parameters["dtype"]])
+    big = torch.zeros(whole, dtype=dtype, device=device.torch_device)
+    part = torch.zeros(whole // len(ranks), dtype=dtype, device=device.torch_device)
+    # Newer torch renames these two and warns of the old names.
+    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+    scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+    exchanged = torch.empty_like(big) if parameters["op"] == "all_to_all" else big
+    root = ranks[0]
+    return {
+        "all_reduce": lambda: dist.all_reduce(big, group=group),
+        "all_gather": lambda: gather(big, part, group=group),
+        "reduce_scatter": lambda: scatter(part, big, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(exchanged, big, group=group),
+        "broadcast": lambda: dist.broadcast(big, root, group=group),
+        "reduce": lambda: dist.reduce(big, root, group=group),
+    }[parameters["op"]]
+
+
+register("collective", cases, prepare)
