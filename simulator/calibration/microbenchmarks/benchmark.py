@@ -30,8 +30,8 @@ class Scope:
     quick: bool = False
 
     def sizes(self) -> list[int]:
-        """Message sizes in bytes: every second power of two (quick: every fourth), both ends included."""
-        step = 16 if self.quick else 4
+        """Message sizes in bytes: every second power of two (quick: every sixth), both ends included."""
+        step = 64 if self.quick else 4
         sizes, size = [], self.smallest
         while size < self.largest:
             sizes.append(size)
