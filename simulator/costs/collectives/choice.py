@@ -43,6 +43,8 @@ def collective_seconds(cost: CollectiveCost, group: GroupShape) -> float:
 def refused(name: str, op: str, group: GroupShape, library: CollectiveCalibration) -> str | None:
     """Why the library does not use the algorithm `name` here, or None."""
     reason = refusal(name, op, group)
+    if reason is None and name == "tree" and group.num_nodes == 1 and len(library.choices[op]) > 1:
+        return "tree on one node is a chain: a ring with less bandwidth"
     if reason is None and name == "in_network" and group.ranks_per_node < library.in_network_min_ranks:
         return f"in_network needs {library.in_network_min_ranks} ranks per node, got {group.ranks_per_node}"
     return reason

@@ -39,8 +39,9 @@ class OperationFactors(Description):
 
     scale_up: float = Field(default=1.0, gt=0.0, description="Factor on the scale-up rate.")
     nic: float = Field(default=1.0, gt=0.0, description="Factor on the NIC rate.")
-    local: Fraction | None = Field(
+    local: float | None = Field(
         default=None,
+        gt=0.0,
         description="Rate of a rank's copy of its own part, as a fraction of the scale-up bandwidth.",
     )
 

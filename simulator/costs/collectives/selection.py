@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator.costs.collectives.library import CollectiveCalibration
 from simulator.description import catalogue
-from simulator.description.quantities import FROM_TEXT
+from simulator.description.loading import load
 
 if TYPE_CHECKING:
     from simulator.hardware.node import Node
@@ -30,11 +30,8 @@ SUBSTITUTES = {
 @lru_cache(maxsize=64)
 def load_calibration(name: str) -> CollectiveCalibration:
     """The calibration `name` of the catalogue (or a path). Raises DescriptionError where there is none."""
-    import yaml
-
-    path = catalogue.find("collectives", name)
-    tree = yaml.safe_load(path.read_text())
-    return CollectiveCalibration.model_validate({"name": path.stem} | tree, context=FROM_TEXT)
+    calibration: CollectiveCalibration = load("collectives", name)
+    return calibration
 
 
 def library_for(node: Node, name: str | None = None) -> CollectiveCalibration:
