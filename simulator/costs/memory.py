@@ -79,9 +79,7 @@ def state_bytes(num_parameters: int, rule: StateRule, num_sharers: int) -> State
 
 
 def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
-    """State of the layers that one GPU holds; experts are shared out over the ranks that hold the same
-    ones.
-    """
+    """State of one GPU's layers; experts are shared out over the ranks that hold the same ones."""
     plan, rule = workload.plan, state_rule(workload)
     count = sum((layer.parameters(shard) for layer in layers), Parameters())
     sharers = plan.data_parallel(num_gpus) * plan.cp
@@ -91,17 +89,14 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
 
 
 def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
-    """fp8 weights kept beside wide ones, row-wise and column-wise; sharded weights are cast as they are
-    gathered.
-    """
+    """fp8 weights kept beside wide ones, row-wise and column-wise (not under ZeRO-3)."""
     if not shard.low_precision or rule.zero == 3:
         return 0.0
     return 2.0 * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
 
 
 def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:
-    """ZeRO-3: largest run of gathered layers (the one that runs and the prefetched), with gradients in
-    flight.
+    """ZeRO-3: largest run of gathered layers, prefetched ones included, and gradients in flight.
 
     Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type.
     """
@@ -141,13 +136,14 @@ def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batch
 
 
 def recomputed_blocks(blocks_per_chunk: Sequence[int], recompute_layers: int | None) -> list[int]:
-    """How many of each chunk's first blocks recompute: all, or `recompute_layers` of the stage dealt
-    evenly.
-    """
+    """How many of each chunk's first blocks recompute: all, or the first `recompute_layers` of the stage."""
     if recompute_layers is None:
         return list(blocks_per_chunk)
-    even, extra = divmod(recompute_layers, len(blocks_per_chunk))
-    return [min(blocks, even + (i < extra)) for i, blocks in enumerate(blocks_per_chunk)]
+    counts, left = [], recompute_layers
+    for blocks in blocks_per_chunk:
+        counts.append(min(blocks, left))
+        left -= counts[-1]
+    return counts
 
 
 def chunk_activation_bytes(layers: Sequence[Layer], shard: Shard, num_recomputed: int | None = None) -> float:

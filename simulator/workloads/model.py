@@ -43,9 +43,7 @@ class Model(Named):
 
     @property
     def tied(self) -> bool:
-        """Whether the head reuses the embedding's table, which a pipeline must then keep in step on two
-        stages.
-        """
+        """Whether the head reuses the embedding's table (a pipeline then keeps two copies in step)."""
         return False
 
     @property

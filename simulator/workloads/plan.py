@@ -1,6 +1,4 @@
-"""How a model is spread over GPUs: degrees of parallelism, schedule, sharding, recomputation, overlap,
-software.
-"""
+"""How a model is spread over GPUs: degrees, schedule, sharding, recomputation, overlap, software."""
 
 from __future__ import annotations
 
@@ -74,7 +72,7 @@ class Plan(Named):
         description="Split norms, dropout and residuals over tp by tokens (Korthikanti et al. 2022).",
     )
     scatter_gather: bool = Field(
-        False,
+        default=False,
         description="Cut pipeline boundary tensors over tp for the way and gather them on arrival (Narayanan et al. "
         "2021); without effect under sequence_parallel, whose tensors are cut already.",
     )

@@ -49,9 +49,7 @@ class Workload(Named):
 
     @property
     def flops(self) -> float:
-        """Model FLOPs per step: exact count with attention in full (causal not halved), without
-        recomputation.
-        """
+        """Model FLOPs per step: exact, attention in full (causal not halved), no recomputation."""
         return self.global_batch * self.model.flops(self.sequence_length)
 
     @property

@@ -59,11 +59,12 @@ class Transformer(Model):
         return found
 
     def sharding_faults(self, tp: int, cp: int, ep: int) -> Faults:
-        found = []
-        counted = {self.num_kv_heads: "key-value heads", self.heads: "attention heads"}
-        for value, name in counted.items():
-            if value % tp:
-                found.append(("tp", f"{tp} does not divide {value} {name} (divisors: {divisors(value)})"))
+        found: Faults = []
+        if self.heads % tp:
+            found.append(("tp", f"{tp} does not divide {self.heads} attention heads{divisors(self.heads)}"))
+        elif self.num_kv_heads % tp:
+            count = self.num_kv_heads
+            found.append(("tp", f"{tp} does not divide {count} key-value heads{divisors(count)}"))
         if self.ffn_width % tp:
             found.append(("tp", f"{tp} does not divide ffn {self.ffn_width}"))
         if ep > 1:
@@ -107,9 +108,7 @@ class Transformer(Model):
 
 @FAMILIES.register("gpt")
 class GPT(Transformer):
-    """GPT-2/3 and its relatives: LayerNorm before each branch, GELU, tied embedding; alibi for MPT and
-    BLOOM.
-    """
+    """GPT and its relatives (MPT, BLOOM): LayerNorm before each branch, GELU, tied embedding."""
 
     family: Literal["gpt"] = Field(default="gpt", description="Always `gpt`.")
     positions: Literal["learned", "alibi", "rope", "none"] = Field(
@@ -264,21 +263,13 @@ class Llama(Transformer):
 
 @FAMILIES.register("bert")
 class BERT(Transformer):
-    """BERT: bidirectional encoder, segment table, norm after each branch, pooler, masked-language-model
-    head.
-    """
+    """BERT: bidirectional, segment table, norm after each branch, pooler, masked-word head."""
 
     family: Literal["bert"] = Field(default="bert", description="Always `bert`.")
     segments: int = Field(default=2, ge=0, description="Rows of the segment table.")
     dropout: bool = Field(default=True, description="Whether there is dropout.")
     next_sentence: bool = Field(
         default=True, description="Whether a two-way next-sentence classifier is trained too."
-    )
-    predictions: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="Part of the positions whose token is predicted (all in Megatron).",
     )
 
     @property
@@ -316,23 +307,18 @@ class BERT(Transformer):
         return Layer("block", "block", modules, hidden, hidden)
 
     def _head(self) -> Layer:
-        hidden, share = self.hidden, self.predictions
-        one_token = 1.0 / self.max_sequence
+        hidden = self.hidden
         modules: list[Module] = [
-            ReplicatedLinear(
-                name="pooler", source="input", inputs=hidden, outputs=hidden, token_share=one_token
-            )
+            ReplicatedLinear(name="pooler", source="input", inputs=hidden, outputs=hidden, first_token=True)
         ]
         if self.next_sentence:
             modules.append(
                 ReplicatedLinear(
-                    name="next_sentence", source="pooler", inputs=hidden, outputs=2, token_share=one_token
+                    name="next_sentence", source="pooler", inputs=hidden, outputs=2, first_token=True
                 )
             )
         modules += [
-            ReplicatedLinear(
-                name="transform", source="input", inputs=hidden, outputs=hidden, token_share=share
-            ),
+            ReplicatedLinear(name="transform", source="input", inputs=hidden, outputs=hidden),
             Activation(
                 name="transform_activation", source="transform", width=hidden, bias=False, split=False
             ),
@@ -362,5 +348,6 @@ def vocabulary_projection(
 
 
 def divisors(number: int) -> str:
-    """Divisors of a number, for messages."""
-    return " ".join(str(d) for d in range(1, number + 1) if number % d == 0)
+    """` (divisors: ...)`, for messages."""
+    found = " ".join(str(d) for d in range(1, number + 1) if number % d == 0)
+    return f" (divisors: {found})"

@@ -17,9 +17,7 @@ LOG_SUM_EXP_BYTES = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class CoreAttention(Module):
-    """softmax(Q K^T) V over heads split by tp. Selective recomputation reruns this module and keeps its
-    output.
-    """
+    """softmax(Q K^T) V over heads split by tp; selective recomputation reruns it, keeping the output."""
 
     name: str
     source: str
@@ -44,9 +42,7 @@ class CoreAttention(Module):
         return self._exchanged(shard, backward=True)
 
     def saved(self, shard: Shard) -> list[Saved]:
-        """Queries, keys, values; then probabilities, their dropout mask and result, or output and
-        log-sum-exp.
-        """
+        """Queries, keys, values; probabilities, dropout mask and result, or output and log-sum-exp."""
         tensors = [Saved(self.source, self._qkv_elements(shard) * shard.bytes)]
         if shard.attention == "unfused":
             scores = self._score_elements(shard)
@@ -149,9 +145,7 @@ class CoreAttention(Module):
     def _kernel(
         self, shard: Shard, queries: int, keys: int, causal: bool, backward: bool, cut: int = 1
     ) -> Operation:
-        """One flash kernel; `cut` splits heads further (all-to-all). Causal over unequal lengths: the mean
-        half.
-        """
+        """One flash kernel; `cut` splits heads further (all-to-all)."""
         kernel = Attention(
             shard.micro_batch,
             self._heads(shard) // cut,
@@ -199,8 +193,7 @@ class CoreAttention(Module):
         ]
 
     def _ring(self, shard: Shard, backward: bool) -> list[Operation]:
-        """Keys and values go round while the previous block is computed (Liu et al. 2023), halves balanced
-        zigzag.
+        """Keys and values go round while the previous block is computed (Liu et al. 2023), zigzag.
 
         Step 0 is the causal diagonal; every other step meets half of the key block. Backward also passes the
         key and value gradients along: twice the message.

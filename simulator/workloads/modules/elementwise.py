@@ -1,6 +1,4 @@
-"""What the operators between GEMMs cost: activation, gated activation, residual with dropout, rotary
-positions.
-"""
+"""What the operators between GEMMs cost: activations, residual with dropout, rotary positions."""
 
 from __future__ import annotations
 
@@ -104,9 +102,7 @@ class GatedActivation(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Residual(Module):
-    """residual + dropout(x + bias) over `width` elements; keeps the dropout mask (1 byte) if there is
-    dropout.
-    """
+    """residual + dropout(x + bias) over `width` elements; keeps the dropout mask (1 byte each)."""
 
     name: str
     source: str

@@ -14,8 +14,7 @@ from simulator.workloads.operators import DTYPE_BYTES, Collective, Gemm, MemoryB
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnLinear(Module):
-    """Y = X W + b with W [inputs, outputs] split over tp by outputs; X is whole (gathered under sequence
-    parallelism).
+    """Y = X W + b with W [inputs, outputs] split over tp by outputs; X is whole.
 
     `parts` are the widths of packed outputs (query, key, value), one GEMM each unless `packed` is among the
     fusions. `separate_bias`: the bias is added by the module that follows (fused with its activation).
@@ -165,25 +164,23 @@ class RowLinear(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatedLinear(Module):
-    """Y = X W + b held whole by every tp rank (routers, poolers); `token_share` is the part of the tokens it
-    sees.
-    """
+    """Y = X W + b held whole by every tp rank (routers, poolers); `first_token`: of each sequence alone."""
 
     name: str
     source: str
     inputs: int
     outputs: int
     bias: bool = True
-    token_share: float = 1.0
+    first_token: bool = False
     group: str = ""
 
     def _tokens(self, shard: Shard) -> int:
-        return max(1, round(shard.norm_tokens * self.token_share))
+        return shard.micro_batch if self.first_token else shard.norm_tokens
 
     def _share(self, shard: Shard) -> float:
-        """Part of the FLOPs that the model asks for: without sequence parallelism every tp rank repeats
-        them.
-        """
+        """Part of the FLOPs that the model asks for: the rest is the same work on other ranks."""
+        if self.first_token:
+            return 1.0 / (shard.tp * shard.cp)
         return 1.0 if shard.sequence_parallel else 1.0 / shard.tp
 
     def parameters(self, shard: Shard) -> Parameters:
@@ -235,9 +232,7 @@ def _collective(label: str, op: str, size: float, shard: Shard, asynchronous: bo
 
 
 def _cast(name: str, tensor: str, elements: float, dtype: str, shard: Shard) -> list[Operation]:
-    """Quantisation before a narrow GEMM: read wide, write it row-wise and column-wise (for the weight
-    gradient).
-    """
+    """Quantisation before a narrow GEMM: read wide, write row-wise and (for dW) column-wise."""
     narrow = DTYPE_BYTES[dtype]
     if narrow >= shard.bytes:
         return []
@@ -267,9 +262,7 @@ def _weight_gradient(
     waits: tuple[str, ...] = (),
     tokens: int | None = None,
 ) -> list[Operation]:
-    """dW [outputs, inputs] from all tokens, added to the gradient buffer (in the GEMM if the software fuses
-    it).
-    """
+    """dW [outputs, inputs] from all tokens, added to the gradient buffer (in the GEMM if fused)."""
     fused = shard.accumulate_gradients and shard.fused("gradient_accumulation")
     gemm = Gemm(outputs, inputs, tokens or shard.tokens, dtype, accumulate=fused)
     operations = [
@@ -284,9 +277,7 @@ def _weight_gradient(
 
 
 def _gather_then(gemms: list[Operation], label: str, size: float, shard: Shard) -> list[Operation]:
-    """All-gather of the input, then the GEMMs; pipelined: tp pieces, each computed while the next one
-    travels.
-    """
+    """All-gather, then the GEMMs; pipelined: tp pieces, each computed while the next one travels."""
     if shard.tp_overlap != "pipelined":
         return [_collective(label, "all_gather", size, shard), *gemms]
     operations: list[Operation] = []
@@ -302,9 +293,7 @@ def _gather_then(gemms: list[Operation], label: str, size: float, shard: Shard) 
 
 
 def _then_reduce(gemm: Operation, label: str, op: str, size: float, shard: Shard) -> list[Operation]:
-    """The GEMM, then the reduction of its output; pipelined: the sums of a piece travel under the next GEMM
-    piece.
-    """
+    """The GEMM, then the reduction of Y; pipelined: a piece's sums travel under the next piece."""
     if shard.tp_overlap != "pipelined" or op != "reduce_scatter":
         return [gemm, _collective(label, op, size, shard)]
     operations: list[Operation] = []

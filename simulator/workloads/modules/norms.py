@@ -10,8 +10,7 @@ from simulator.workloads.operators import MemoryBound
 
 @dataclass(frozen=True, kw_only=True)
 class Norm(Module):
-    """LayerNorm or RMSNorm over `width` elements; keeps its input (statistics, 8 bytes per token, are
-    neglected).
+    """LayerNorm or RMSNorm over `width` elements; keeps its input (8 bytes of statistics neglected).
 
     `residual`: the input also flows around the branch, so backward adds the two gradients. `heads`: the norm
     runs on each of that many heads of a tensor split over tp (query-key norm), else on all tokens.

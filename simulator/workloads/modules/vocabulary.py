@@ -10,9 +10,7 @@ from simulator.workloads.operators import DTYPE_BYTES, Collective, MemoryBound
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding(Module):
-    """Rows of a table [vocab, width] split over tp by vocabulary, plus whole tables of positions and
-    segments.
-    """
+    """A table [vocab, width] split over tp by vocabulary; whole tables of positions and segments."""
 
     name: str
     width: int
@@ -121,8 +119,6 @@ class CrossEntropy(Module):
         return [Saved(f"{self.name}.softmax", self._elements(shard) * size)]
 
     def transient_bytes(self, shard: Shard) -> float:
-        """The logits in the activation dtype, and backward's gradient in fp32 and again in the activation
-        dtype.
-        """
+        """The logits in the activation type; their gradient in fp32 and in the activation type."""
         elements = self._elements(shard)
         return elements * (shard.bytes if shard.fused("cross_entropy") else 2 * shard.bytes + 4.0)
