@@ -16,6 +16,7 @@ class _TaskDraft:
     at_start: list[MemoryChange] = field(default_factory=list)
     at_end: list[MemoryChange] = field(default_factory=list)
     micro_batch: int = -1
+    name: str = ""
 
 
 class Draft:
@@ -44,11 +45,12 @@ class Draft:
         phases: tuple[Phase, ...],
         deps: Iterable[int] = (),
         micro_batch: int = -1,
+        name: str = "",
     ) -> int:
         """A task of one rank class; returns its id."""
         ids = [self.lane(rank_class, name) for name in lanes]
         task = len(self._tasks)
-        self._tasks.append(_TaskDraft(phases, ids, list(deps), micro_batch=micro_batch))
+        self._tasks.append(_TaskDraft(phases, ids, list(deps), micro_batch=micro_batch, name=name))
         for lane in ids:
             self._program.queues[lane].append(task)
         return task
@@ -61,6 +63,7 @@ class Draft:
         phases: tuple[Phase, ...],
         deps: Iterable[int] = (),
         micro_batch: int = -1,
+        name: str = "",
     ) -> int:
         """A task that several rank classes carry out together, identified by `key`.
 
@@ -68,7 +71,7 @@ class Draft:
         they disagree about the work (unequal hardware), the larger counts.
         """
         if key not in self._shared:
-            self._shared[key] = self.add(rank_class, lanes, phases, deps, micro_batch)
+            self._shared[key] = self.add(rank_class, lanes, phases, deps, micro_batch, name)
             return self._shared[key]
         task = self._shared[key]
         draft = self._tasks[task]
@@ -100,6 +103,7 @@ class Draft:
                 tuple(t.at_start),
                 tuple(t.at_end),
                 t.micro_batch,
+                t.name,
             )
             for t in self._tasks
         ]

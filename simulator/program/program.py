@@ -70,7 +70,10 @@ class MemoryChange:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing that runs. It starts when it heads all its `lanes` and all `deps` (task ids) have ended."""
+    """One thing that runs. It starts when it heads all its `lanes` and all `deps` (task ids) have ended.
+
+    `name` is what a picture calls it (forward, backward, ...); nothing depends on it.
+    """
 
     phases: tuple[Phase, ...]
     lanes: tuple[int, ...]
@@ -78,6 +81,7 @@ class Task:
     at_start: tuple[MemoryChange, ...] = ()
     at_end: tuple[MemoryChange, ...] = ()
     micro_batch: int = -1
+    name: str = ""
 
     @property
     def kind(self) -> str:

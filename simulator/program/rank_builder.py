@@ -29,8 +29,10 @@ class RankBuilder:
     extra: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
 
-    def run(self, chain: Chain, deps: Iterable[int], micro_batch: int = -1) -> tuple[int, int] | None:
-        """Add `chain`; returns its first and last task, or None if it is empty."""
+    def run(
+        self, chain: Chain, deps: Iterable[int], micro_batch: int = -1, name: str = ""
+    ) -> tuple[int, int] | None:
+        """Add `chain`, called `name`; returns its first and last task, or None if it is empty."""
         if not chain.phases:
             return None
         needs = list(deps)
@@ -39,20 +41,20 @@ class RankBuilder:
             needs.append(host)
         if self.setting.collapse and all(not axis or self._alone(axis) for axis in chain.axes):
             lanes = ["compute", *dict.fromkeys(axis for axis in chain.axes if axis)]
-            task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch)
+            task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
             return task, task
-        return self._run_apart(chain, needs, micro_batch)
+        return self._run_apart(chain, needs, micro_batch, name)
 
-    def _run_apart(self, chain: Chain, needs: list[int], micro_batch: int) -> tuple[int, int]:
+    def _run_apart(self, chain: Chain, needs: list[int], micro_batch: int, name: str) -> tuple[int, int]:
         first = last = -1
         for phase, axis in zip(chain.phases, chain.axes, strict=True):
             lanes = ["compute", axis] if axis else ["compute"]
             if axis:
                 last = self.setting.draft.meet(
-                    self.meeting(axis), self.rank_class, lanes, (phase,), needs, micro_batch
+                    self.meeting(axis), self.rank_class, lanes, (phase,), needs, micro_batch, name
                 )
             else:
-                last = self.setting.draft.add(self.rank_class, lanes, (phase,), needs, micro_batch)
+                last = self.setting.draft.add(self.rank_class, lanes, (phase,), needs, micro_batch, name)
             first = last if first < 0 else first
             needs = [last]
         return first, last

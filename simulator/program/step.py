@@ -9,6 +9,7 @@ from simulator.costs.memory import stage_state
 from simulator.program.chains import Chain, chain_of, joined, transfer_phase
 from simulator.program.optimizer import optimizer_step
 from simulator.program.pricing import ClassPricing
+from simulator.program.program import Phase
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.schedules import SCHEDULES, Action
 from simulator.program.setting import ChunkContent, Setting
@@ -117,7 +118,8 @@ class Step:
             needs = list(deps)
             if gather:
                 needs += self._gather(content, unit, position, direction, micro_batch)
-            ran = self.rank.run(self._chain(content, unit, direction, index == 0), needs, micro_batch)
+            chain = self._chain(content, unit, direction, index == 0)
+            ran = self.rank.run(chain, needs, micro_batch, direction)
             if ran is not None:
                 first = ran[0] if first < 0 else first
                 last = ran[1]
@@ -281,9 +283,9 @@ class Step:
         boundary = source if direction == "F" else source - 1
         size = setting.boundary_bytes[boundary]
         transfer = communicators.transfer(axis, "send_recv", size, rank_class, place)
-        if transfer is None:
-            return []
-        phase = transfer_phase(transfer, "pp", "activation" if direction == "F" else "gradient", ())
+        label = "activation" if direction == "F" else "gradient"
+        # An empty tensor still tells the receiver that it may go on.
+        phase = Phase("pp", label, 0.0) if transfer is None else transfer_phase(transfer, "pp", label, ())
         lane = f"pp-{'send' if sender else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
         key = ("p2p", direction, classes[0], source, micro_batch)
         self.rank.extra += setting.software.p2p_overhead
