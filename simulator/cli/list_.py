@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -51,10 +52,13 @@ def chosen_kinds(what: str) -> list[str]:
 
 
 def summary(path: Path) -> str:
-    """What a file says it is: its first line, if that is a comment."""
+    """What a file says it is: its first line, if that is a comment, or its `description`."""
     try:
         with path.open(encoding="utf-8") as file:
-            first = file.readline().strip()
+            lines = list(islice(file, 5))
     except (OSError, UnicodeDecodeError):
         return ""
-    return first.lstrip("# ") if first.startswith("#") else ""
+    if lines and lines[0].startswith("#"):
+        return lines[0].strip("# \n")
+    said = (line.partition(":")[2].strip(" \"'\n") for line in lines if line.startswith("description:"))
+    return next(said, "")

@@ -52,9 +52,9 @@ def find(
     Raises DescriptionError, placed at `at` (where the name was written), for a name that is not in the
     catalogue.
     """
-    known = entries(kind)
-    if name_or_path in known:
-        return known[name_or_path]
+    for folder in folders(kind):
+        if ".." not in name_or_path and (folder / f"{name_or_path}.yaml").is_file():
+            return folder / f"{name_or_path}.yaml"
     path = Path(name_or_path).expanduser()
     if beside is not None and not path.is_absolute():
         path = beside / path
@@ -62,6 +62,7 @@ def find(
         if at is not None and not path.exists():
             raise DescriptionError([fault_at(at, key, f"there is no file {shown(str(path))}")])
         return path
+    known = entries(kind)
     hint = suggestion(name_or_path, known) or (f" (known: {listing(list(known))})" if known else "")
     message = f"unknown {kind} {shown(name_or_path)}{hint}"
     raise DescriptionError([fault_at(at or Place(name_or_path), key, message)])

@@ -36,11 +36,12 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dimension:
-    """A kind of quantity: its units, what a fault calls it, and the units suggested for a bare number."""
+    """A kind of quantity: its units, what a fault calls it, the units suggested for a bare number."""
 
     name: str
     units: dict[str, Unit]
     suggested: tuple[str, ...]
+    example: str
     positive: bool = False
 
 
@@ -57,23 +58,36 @@ def _decimal_units(*names: str) -> dict[str, Unit]:
     return {prefix + name: Unit(e) for name in names for prefix, e in _DECIMAL.items()}
 
 
-BYTES = Dimension("a size in bytes", _byte_units(("B",), ()), ("GB", "GiB"))
+BYTES = Dimension("a size in bytes", _byte_units(("B",), ()), ("GB", "GiB"), "80 GiB")
 BYTES_PER_SECOND = Dimension(
-    "a data rate", _byte_units(("B/s", "Bps"), ("b/s", "bps", "bit/s")), ("Gb/s", "GB/s"), positive=True
+    "a data rate",
+    _byte_units(("B/s", "Bps"), ("b/s", "bps", "bit/s")),
+    ("Gb/s", "GB/s"),
+    "400 Gb/s",
+    positive=True,
 )
 FLOPS_PER_SECOND = Dimension(
-    "a compute rate", _decimal_units("FLOP/s", "FLOPS", "FLOPs/s"), ("TFLOP/s", "GFLOP/s"), positive=True
+    "a compute rate",
+    _decimal_units("FLOP/s", "FLOPS", "FLOPs/s"),
+    ("TFLOP/s", "GFLOP/s"),
+    "312 TFLOP/s",
+    positive=True,
 )
 SECONDS = Dimension(
     "a time",
     {prefix + "s": Unit(e) for prefix, e in _SMALL.items()}
     | {"min": Unit(0, 60.0), "h": Unit(0, 3600.0), "d": Unit(0, 86400.0)},
     ("us", "s"),
+    "2 us",
 )
-WATTS = Dimension("a power", _decimal_units("W") | {"mW": Unit(-3)}, ("W", "kW"))
-JOULES = Dimension("an energy", _decimal_units("J") | {"kWh": Unit(5, 36.0), "pJ": Unit(-12)}, ("J", "kWh"))
-HERTZ = Dimension("a frequency", _decimal_units("Hz"), ("MHz", "GHz"), positive=True)
-DOLLARS = Dimension("a price", {"USD": Unit(), "kUSD": Unit(3), "MUSD": Unit(6)}, ("USD", "kUSD"))
+WATTS = Dimension("a power", _decimal_units("W") | {"mW": Unit(-3)}, ("W", "kW"), "700 W")
+JOULES = Dimension(
+    "an energy", _decimal_units("J") | {"kWh": Unit(5, 36.0), "pJ": Unit(-12)}, ("J", "kWh"), "1 kWh"
+)
+HERTZ = Dimension("a frequency", _decimal_units("Hz"), ("MHz", "GHz"), "1.41 GHz", positive=True)
+DOLLARS = Dimension(
+    "a price", {"USD": Unit(), "kUSD": Unit(3), "MUSD": Unit(6)}, ("USD", "kUSD"), "15000 USD"
+)
 
 DIMENSIONS = (BYTES, BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS, WATTS, JOULES, HERTZ, DOLLARS)
 
@@ -82,7 +96,7 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
     """The SI value of `text`. Raises ValueError with a message that says what would be right."""
     match = _QUANTITY.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{shown(text)} is not {dimension.name}; write e.g. {_examples('400', dimension)}")
+        raise ValueError(f"{shown(text)} is not {dimension.name}; write e.g. {dimension.example}")
     digits, unit_name = match[1], (match[2] or "").strip()
     if not unit_name:
         return parse_bare(digits, dimension)
@@ -135,9 +149,7 @@ def _unknown_unit(digits: str, name: str, dimension: Dimension) -> str:
     written = shown(f"{digits} {name}")
     for other in DIMENSIONS:
         if other is not dimension and name in other.units:
-            return (
-                f"{written} is {other.name}, not {dimension.name}; write e.g. {_examples(digits, dimension)}"
-            )
+            return f"{written} is {other.name}, not {dimension.name}; write e.g. {dimension.example}"
     if dimension is BYTES and name in BYTES_PER_SECOND.units | {n[:-2]: 0 for n in BYTES_PER_SECOND.units}:
         as_bytes = name.replace("b", "B")
         return (
@@ -158,7 +170,7 @@ def _validator(dimension: Dimension) -> Callable[[Any, ValidationInfo], Any]:
             if info.context and info.context.get("from_text"):
                 return parse_bare(repr(value), dimension)
             return checked(float(value), repr(value), dimension)
-        raise ValueError(f"{shown(value)} is not {dimension.name}; write e.g. {_examples('400', dimension)}")
+        raise ValueError(f"{shown(value)} is not {dimension.name}; write e.g. {dimension.example}")
 
     return validate
 
@@ -168,7 +180,7 @@ def _json_schema(dimension: Dimension) -> dict[str, Any]:
     text = {
         "type": "string",
         "pattern": rf"^\s*{_NUMBER}\s*({names})\s*$",
-        "examples": [f"400 {unit}" for unit in dimension.suggested],
+        "examples": [dimension.example],
     }
     return text if dimension.positive else {"anyOf": [text, {"const": 0}]}
 
