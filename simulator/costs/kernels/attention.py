@@ -1,19 +1,23 @@
 """How long does fused ("flash") attention take? Thread blocks of query rows, each passing over its keys.
 
-    work of a block = scores it computes * (2*(d + dv)/efficiency + softmax_flops) / (peak/sms) + block_overhead
-    time = blocks' work spread over the SMs + the part of the longest block that nothing hides + latency
+    block  = scores it computes * (2*(d + dv)*products/efficiency + softmax_flops) / (peak/sms) + block_overhead
+    time   = blocks spread over the SMs + the exposed part of the longest + passes over the tensors + latency
+    clock  : as of GEMMs (`gemm.throttled`)
 
-Causal masking halves the scores but for the diagonal tiles, which are computed whole. Backward: five
-matrix products for the forward's two, with its own parameters.
+Causal masking halves the scores but for the diagonal tiles, which are computed whole. Backward has five matrix
+products for the forward's two, and its own parameters.
 """
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.costs.kernels.calibration import AttentionParameters
 from simulator.costs.kernels.chip import Chip, element_bytes
+from simulator.costs.kernels.gemm import throttled
 
 Array = NDArray[np.float64]
 
@@ -23,37 +27,47 @@ BACKWARD_PRODUCTS = 2.5  # five matrix products for the forward's two
 
 def attention_seconds(
     *,
-    batch: Array | float,
-    heads: Array | float,
-    kv_heads: Array | float,
-    seq_q: Array | float,
-    seq_kv: Array | float,
-    head_dim: Array | float,
-    head_dim_v: Array | float,
+    batch: ArrayLike,
+    heads: ArrayLike,
+    kv_heads: ArrayLike,
+    seq_q: ArrayLike,
+    seq_kv: ArrayLike,
+    head_dim: ArrayLike,
+    head_dim_v: ArrayLike,
     causal: bool,
     backward: bool,
     dtype: str,
     chip: Chip,
     parameters: AttentionParameters,
+    serving: bool = False,
 ) -> Array:
-    """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth."""
+    """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth.
+
+    `serving` adds what an inference engine does in the same call (rotary positions, key-value cache).
+    """
     b, h, hkv, sq, skv, d, dv = np.broadcast_arrays(
         *(np.asarray(x, float) for x in (batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v))
     )
-    sm_rate = chip.peak(dtype) / chip.sms
+    p, sm_rate = parameters, chip.peak(dtype) / chip.sms
     products = BACKWARD_PRODUCTS if backward else 1.0
-    score = (2 * (d + dv) * products / parameters.efficiency + parameters.softmax_flops) / sm_rate
+    score = (2 * (d + dv) * products / p.efficiency + p.softmax_flops) / sm_rate
 
-    rows = np.minimum(parameters.block, sq)
-    blocks = b * h * np.ceil(sq / parameters.block)
+    rows = np.minimum(p.block, sq)
+    blocks = b * h * np.ceil(sq / p.block)
     keys = (skv + np.minimum(KEY_TILE, skv)) / 2 if causal else skv
-    block = rows * keys * score + parameters.block_overhead
-    longest = rows * skv * score + parameters.block_overhead
-    spread = np.maximum(blocks / chip.sms, 0) * block
-    seconds = np.maximum(spread + parameters.imbalance * longest * (1 - 1 / np.maximum(blocks, 1)), longest)
+    block = rows * keys * score + p.block_overhead
+    longest = rows * skv * score * p.alone + p.block_overhead
+    spread = blocks / chip.sms * block
+    seconds = np.maximum(spread + p.imbalance * longest * (1 - 1 / blocks), longest)
 
     size = element_bytes(dtype) * b * (sq * h * (d + dv) + skv * hkv * (d + dv)) * (2 if backward else 1)
-    seconds = seconds + parameters.extra_traffic * size / chip.bandwidth + parameters.latency
+    passes = p.extra_traffic + (p.serving_traffic if serving else 0.0)
+    seconds = throttled(seconds + passes * size / chip.bandwidth + p.latency, p.throttle, p.throttle_time)
     flops = 2 * b * h * sq * skv * (d + dv) * products * (0.5 if causal else 1.0)
     result: Array = np.maximum(seconds, np.maximum(flops / chip.peak(dtype), size / chip.bandwidth))
     return result
+
+
+def for_head_size(table: dict[int, AttentionParameters], head_dim: float) -> AttentionParameters:
+    """The parameters measured at the head size nearest in ratio (of two equally near, the larger)."""
+    return table[min(table, key=lambda known: (abs(log(known / head_dim)), -known))]

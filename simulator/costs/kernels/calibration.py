@@ -1,78 +1,121 @@
-"""Which numbers describe how one GPU runs kernels, where each came from, and how well they were found to hold?"""
+"""Which numbers describe how one GPU runs kernels, where each came from, and how well do they hold?"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from simulator.description.base import Description, Named
+from simulator.description.quantities import Seconds
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class GemmParameters(_Frozen):
-    """Parameters of `gemm.py`; fractions of the datasheet rates unless a unit is given."""
-
-    tiles: tuple[tuple[int, int], ...]
-    efficiency: float = Field(gt=0)  # of peak, in the main loop of an infinitely large tile
-    operand_cost: float = Field(
-        ge=0
-    )  # elements: the tile side at which operand reads cost as much as the product
-    latency: float = Field(ge=0)  # seconds before the first tile and after the last
-    tile_overhead: float = Field(ge=0)  # seconds per tile: prologue of the main loop, pipeline drain
-    epilogue: float = Field(
-        ge=0
-    )  # output bytes of a tile over the SM's share of memory bandwidth, times this
-    wave_overlap: float = Field(ge=0, le=1)  # part of a partial wave that does not wait for a full one
-    power_limit: float = Field(gt=0)  # fraction of peak above which the clock falls
-    memory_efficiency: float = Field(gt=0)
-    reread: float = Field(ge=0)  # of the operand bytes that each wave reads again, the part that misses in L2
-    split_overhead: float = Field(ge=0)  # seconds: reducing the parts of k
-    split_traffic: float = Field(ge=0)  # fp32 partial results over memory bandwidth, times this
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
 
 
-class AttentionParameters(_Frozen):
-    """Parameters of `attention.py`, one set for the forward and one for the backward pass."""
+class GemmParameters(Description):
+    """Parameters of `gemm.py`, relative to datasheet rates unless a unit is given."""
 
-    efficiency: float = Field(gt=0)  # of peak in the matrix products
-    softmax_flops: float = Field(ge=0)  # what one score costs outside them, in FLOPs at peak rate
-    block: int = Field(gt=0)  # query rows of one thread block
-    block_overhead: float = Field(ge=0)  # seconds per thread block
-    latency: float = Field(ge=0)  # seconds
-    imbalance: float = Field(ge=0)  # of the longest block, exposed at the end
-    extra_traffic: float = Field(ge=0)  # passes over q, k, v and the output besides the product itself
+    tiles: tuple[tuple[int, int], ...] = Field(
+        min_length=1, description="Tile shapes the library's kernels have, rows x columns of C."
+    )
+    efficiency: Positive = Field(description="Of peak, in the main loop of an infinitely large tile.")
+    operand_cost: NotNegative = Field(
+        description="Elements: the tile side at which reading operands costs half as much as the product."
+    )
+    latency: Seconds = Field(description="Before the first tile starts and after the last ends.")
+    tile_overhead: Seconds = Field(description="Per tile: main-loop prologue and drain.")
+    epilogue: NotNegative = Field(
+        description="Output bytes of a tile over its SM's share of memory bandwidth, times this."
+    )
+    wave_overlap: float = Field(
+        ge=0, le=1, description="Part of a partial wave that does not wait for a full one."
+    )
+    memory_efficiency: Positive = Field(description="Achieved fraction of memory bandwidth.")
+    reread: NotNegative = Field(
+        description="Of operand bytes that every wave reads, the part that misses L2."
+    )
+    split_overhead: Seconds = Field(description="For adding up the parts of a split k.")
+    split_traffic: NotNegative = Field(description="fp32 partial results over memory bandwidth, times this.")
+    throttle: NotNegative = Field(description="How much longer kernels take once power lowers the clock.")
+    throttle_time: Seconds = Field(description="Duration at which half of that slow-down has set in.")
 
 
-class MemoryParameters(_Frozen):
+class AttentionParameters(Description):
+    """Parameters of `attention.py` for one head size and direction."""
+
+    efficiency: Positive = Field(description="Of peak, in the matrix products.")
+    softmax_flops: NotNegative = Field(
+        description="What one score costs besides the products, in FLOPs at peak."
+    )
+    block: int = Field(gt=0, description="Query rows of one thread block.")
+    block_overhead: Seconds = Field(description="Per thread block.")
+    latency: Seconds = Field(description="Before the first block starts and after the last ends.")
+    imbalance: NotNegative = Field(
+        description="Part of the longest block that is exposed when the others are done."
+    )
+    alone: Positive = Field(
+        description="Time of a block that has the GPU to itself, relative to one among many."
+    )
+    extra_traffic: NotNegative = Field(
+        description="Passes over queries, keys, values and output beside the kernel (backward: the row sums)."
+    )
+    serving_traffic: NotNegative = Field(
+        default=0.0,
+        description="Further passes in an inference engine (rotary positions, key-value cache); not in training.",
+    )
+    throttle: NotNegative = Field(description="As of GEMMs.")
+    throttle_time: Seconds = Field(description="As of GEMMs.")
+
+
+class AttentionCalibration(Description):
+    """Fused attention by direction and head size; head sizes between take the nearest."""
+
+    forward: dict[int, AttentionParameters] = Field(min_length=1, description="By head size.")
+    backward: dict[int, AttentionParameters] = Field(min_length=1, description="By head size.")
+    implementations: dict[str, Positive] = Field(
+        min_length=1, description="Speed of each implementation relative to the one measured."
+    )
+
+
+class MemoryParameters(Description):
     """Parameters of `memory_bound.py`."""
 
-    latency: float = Field(ge=0)  # seconds per kernel
-    efficiency: dict[str, float]  # achieved fraction of memory bandwidth by class of operator
-    ramp: float = Field(ge=0)  # seconds of full bandwidth lost while filling and draining the memory pipeline
+    latency: Seconds = Field(description="Per kernel: start, first loads and last stores.")
+    efficiency: dict[str, Positive] = Field(
+        description="Achieved fraction of memory bandwidth by operator (`NAME`, `NAME_backward`); `elementwise` "
+        "stands for every operator not named. Counted on the bytes that the operator must move."
+    )
 
 
-class Fit(_Frozen):
-    """How well one model fits the measurements it came from, and ones it never saw (mean absolute fractions)."""
+class Fit(Description):
+    """How well one model holds: mean absolute relative errors on the rows fitted, and on rows kept from a fit."""
 
-    rows: int
-    error: float
-    holdout: dict[str, float] = {}  # by kind of split
-    split: str = ""
-    data: str = ""
+    rows: int = Field(description="Measurements used.")
+    error: float = Field(description="On the measurements it was fitted to.")
+    holdout: dict[str, float] = Field(
+        default_factory=dict,
+        description="On measurements of shapes kept from the fit, by what was kept from it.",
+    )
+    note: str = Field(default="", description="What was measured, by whom, when.")
 
 
-class KernelCalibration(_Frozen):
+class KernelCalibration(Named):
     """Everything measured about how one GPU runs kernels (`hardware/calibrations/kernels/*.yaml`)."""
 
     kind: Literal["kernels"] = "kernels"
-    name: str
-    gemm: dict[str, GemmParameters]  # by number format
-    attention: dict[str, AttentionParameters]  # "forward", "backward"
-    memory: MemoryParameters
-    transferred_from: str | None = None
-    origins: dict[str, str] = {}  # key path prefix -> where the numbers come from
-    fits: dict[str, Fit] = {}
+    description: str = Field(default="", description="What it was measured on.")
+    gpu: str = Field(description="Catalogue name of the GPU measured.")
+    gemm: dict[str, GemmParameters] = Field(min_length=1, description="By number format of the operands.")
+    attention: AttentionCalibration = Field(description="Fused attention.")
+    memory: MemoryParameters = Field(description="Operators limited by memory.")
+    fits: dict[str, Fit] = Field(
+        default_factory=dict, description="By part: `gemm.bf16`, `attention.forward`..."
+    )
+    transferred_from: str | None = Field(
+        default=None,
+        description="The GPU these were measured on when they stand in for another; null: this one.",
+    )
 
-    def __hash__(self) -> int:  # dicts do not hash; the name is enough to spread, equality decides
+    def __hash__(self) -> int:  # cheap: equality decides, and step prediction asks millions of times
         return hash((self.name, self.transferred_from))

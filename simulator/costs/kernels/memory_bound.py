@@ -1,37 +1,33 @@
-"""How long does an operator limited by memory take? Bytes over achieved bandwidth, plus a ramp and a latency per kernel.
+"""How long does an operator limited by memory take? Its bytes over achieved bandwidth, plus a latency per kernel.
 
-    time = kernels * (latency + ramp) + bytes / (efficiency[class of operator] * bandwidth)
+    time = kernels * latency + bytes / (efficiency[operator] * bandwidth)
 
-The class tells plain streaming from operators that reduce (norms, softmax), gather (embedding) or update (optimizer).
+Streaming operators come close to the bandwidth; reductions (norms), gathers (embeddings) and what else reads its
+operands more than once do not, which their efficiency, counted on the bytes they must move, expresses.
 """
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from simulator.costs.kernels.calibration import MemoryParameters
 from simulator.costs.kernels.chip import Chip
-from simulator.workloads.operators import MemoryBound
-
-# Words in an operator's name -> its class; the first that matches decides, everything else streams.
-CLASSES = (
-    ("optimizer", ("optim", "adam", "sgd")),
-    ("norm", ("norm",)),
-    ("softmax", ("softmax", "cross_entropy", "loss")),
-    ("gather", ("embed", "gather", "scatter", "permute")),
-    ("copy", ("copy", "memset", "cast")),
-)
 
 
-def class_of(op: str) -> str:
-    """The class of an operator: one of `CLASSES`, or `elementwise`; a trailing `_backward` makes it `<class>_backward`."""
-    name = op.lower()
-    base = next((label for label, words in CLASSES if any(word in name for word in words)), "elementwise")
-    return f"{base}_backward" if name.endswith("backward") else base
+def memory_bound_seconds(
+    op: str, size: ArrayLike, chip: Chip, parameters: MemoryParameters, kernels: ArrayLike = 1
+) -> NDArray[np.float64]:
+    """Seconds on the GPU of an operator that moves `size` bytes, host launches not included."""
+    moving = np.asarray(size, float) / (efficiency_of(op, parameters) * chip.bandwidth)
+    result: NDArray[np.float64] = np.asarray(kernels, float) * parameters.latency + moving
+    return result
 
 
-def memory_bound_seconds(kernel: MemoryBound, chip: Chip, parameters: MemoryParameters) -> float:
-    """Seconds on the GPU, host launches not included; never below bytes/bandwidth."""
-    label = class_of(kernel.op)
+def efficiency_of(op: str, parameters: MemoryParameters) -> float:
+    """Of memory bandwidth: the operator's own, else its forward pass's, else that of elementwise operators."""
     table = parameters.efficiency
-    efficiency = table.get(label) or table.get(label.removesuffix("_backward")) or table["elementwise"]
-    size = kernel.bytes_read + kernel.bytes_written
-    return kernel.kernels * (parameters.latency + parameters.ramp) + size / (efficiency * chip.bandwidth)
+    for name in (op, op.removesuffix("_backward")):
+        if name in table:
+            return table[name]
+    return table["elementwise"]

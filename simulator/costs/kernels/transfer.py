@@ -1,19 +1,20 @@
-"""Which calibration describes a GPU? Its own measurements, or those of the nearest architecture measured."""
+"""Which parameters stand for a GPU: its own, or those of the nearest architecture measured?"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import yaml
+from simulator.costs.kernels.calibration import GemmParameters, KernelCalibration
+from simulator.description import load
 
-from simulator.costs.kernels.calibration import KernelCalibration
+if TYPE_CHECKING:
+    from simulator.hardware.gpu import GPU
 
-# All parameters are relative to datasheet rates, so they carry over; the error grows, which error bars must show.
+# Parameters are relative to datasheet rates, so they carry over; the larger error shows in `transferred_from`.
 NEAREST = {
-    "volta": "a100-sxm",
     "pascal": "a100-sxm",
+    "volta": "a100-sxm",
     "turing": "a100-sxm",
     "ampere": "a100-sxm",
     "ada": "a100-sxm",
@@ -24,34 +25,33 @@ NEAREST = {
     "tpu": "a100-sxm",
 }
 
+STAND_INS = {"mxfp8": ("fp8",), "nvfp4": ("mxfp8", "fp8"), "fp8": ("mxfp8",)}
+"""Number format -> measured ones whose parameters are nearer to it than those of bf16."""
 
-def calibration_for(gpu: Any) -> KernelCalibration:
-    """The calibration a described GPU names, else its architecture's with `transferred_from` set.
 
-    ValueError for an architecture that nothing was measured on.
+def calibration_for(gpu: GPU) -> KernelCalibration:
+    """The calibration that a GPU names, else its architecture's, with `transferred_from` set.
+
+    ValueError for an architecture that no measurement is near to, DescriptionError for an unknown name.
     """
     if gpu.calibration:
-        return load_calibration(str(gpu.calibration))
+        return load_calibration(gpu.calibration)
     if gpu.architecture not in NEAREST:
-        raise ValueError(
-            f"no kernel calibration for architecture {gpu.architecture!r} (known: {', '.join(NEAREST)})"
-        )
+        raise ValueError(f"no kernel calibration is near {gpu.architecture!r} (known: {', '.join(NEAREST)})")
     source = load_calibration(NEAREST[gpu.architecture])
-    return source.model_copy(update={"transferred_from": source.name})
+    return source.model_copy(update={"transferred_from": source.transferred_from or source.gpu})
 
 
 @lru_cache(maxsize=64)
 def load_calibration(name: str) -> KernelCalibration:
-    """Read `hardware/calibrations/kernels/<name>.yaml` (or a path); ValueError if there is none."""
-    path = Path(name) if name.endswith(".yaml") else _folder() / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
-        raise ValueError(f"no kernel calibration {name!r} (known: {known})")
-    tree = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-    return KernelCalibration.model_validate({"name": path.stem, **tree})
+    """The calibration `name` of the catalogue (or a path). Raises DescriptionError where there is none."""
+    calibration: KernelCalibration = load("kernels", name)
+    return calibration
 
 
-def _folder() -> Path:
-    package = Path(__file__).resolve().parents[2]
-    installed = package / "_catalogue" / "hardware"
-    return (installed if installed.is_dir() else package.parent / "hardware") / "calibrations" / "kernels"
+def gemm_parameters(calibration: KernelCalibration, dtype: str) -> GemmParameters:
+    """The GEMM parameters for a number format: its own, its stand-in's, else those of bf16."""
+    for name in (dtype, *STAND_INS.get(dtype, ())):
+        if name in calibration.gemm:
+            return calibration.gemm[name]
+    return calibration.gemm["bf16"]
