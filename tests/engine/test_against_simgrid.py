@@ -75,12 +75,14 @@ def random_case(seed: int, *, num_links: int, num_flows: int, num_changes: int) 
         }
         for _ in range(num_flows)
     ]
-    times = np.sort(rng.uniform(0.5, 20.0, size=num_changes))
-    return {
-        "capacities": rng.uniform(5e9, 5e10, size=num_links).tolist(),
-        "flows": flows,
-        "changes": [[float(t), int(rng.integers(num_links)), float(rng.uniform(5e9, 5e10))] for t in times],
-    }
+    capacities = rng.uniform(5e9, 5e10, size=num_links).tolist()
+    present, changes = list(capacities), []
+    for time in np.sort(rng.uniform(0.5, 20.0, size=num_changes)).tolist():
+        # Falls only: SimGrid never lets a message exceed the lowest bandwidth its route had when it was sent.
+        link = int(rng.integers(num_links))
+        present[link] *= float(rng.uniform(0.3, 0.9))
+        changes.append((time, link, present[link]))
+    return {"capacities": capacities, "flows": flows, "changes": changes}
 
 
 @pytest.mark.parametrize(
