@@ -101,6 +101,7 @@ class FoldedCommunicators:
         self.folding = folding
         self.links = links
         self._draws = {name: folding.draws(name) for name in folding.layers}
+        self._totals: dict[str, NDArray[np.float64]] = {}
         self._peers: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
         self._transfers: dict[tuple[str, str, float, int], Transfer | None] = {}
 
@@ -164,19 +165,30 @@ class FoldedCommunicators:
         if cost.pattern == "none" or layer not in self._draws:
             return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm) if cost.latency else None
         rows = self._draws[layer].get(int(self.folding.group_class[layer][group]), [])
-        topology = self.communicators.topology
         shape = shapes[int(which[group])]
-        inside_kinds = ("scale_up", "mesh", "host") if shape.num_nodes == 1 else ("scale_up", "mesh")
-        offset, draws, rate = self.num_classes, [], float("inf")
-        for link_class, amount in rows:
-            link = int(self.link_representatives[link_class])
-            inside = topology.link_kind(link).startswith(inside_kinds)
-            amount /= cost.efficiency["scale_up" if inside else "nic"]
-            draws.append((offset + link_class, amount))
-            rate = min(rate, float(topology.capacity[link]) / amount)
+        efficiency = {link_class: self._efficiency(link_class, cost, shape) for link_class, _ in rows}
+        draws = tuple((self.num_classes + link, amount / efficiency[link]) for link, amount in rows)
         if not draws or cost.volume <= 0.0:
             return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
-        return Transfer(axis, cost.latency, cost.volume, tuple(draws), rate, cost.gpu_share, cost.algorithm)
+        rate = self._nominal_rate(layer, group, efficiency)
+        return Transfer(axis, cost.latency, cost.volume, draws, rate, cost.gpu_share, cost.algorithm)
+
+    def _efficiency(self, link_class: int, cost: CollectiveCost, shape: GroupShape) -> float:
+        """Achieved fraction of a link's capacity; host links count as scale-up where no network is crossed."""
+        kind = self.communicators.topology.link_kind(int(self.link_representatives[link_class]))
+        inside = ("scale_up", "mesh", "host") if shape.num_nodes == 1 else ("scale_up", "mesh")
+        return cost.efficiency["scale_up" if kind.startswith(inside) else "nic"]
+
+    def _nominal_rate(self, layer: str, group: int, efficiency: dict[int, float]) -> float:
+        """Bytes/s of the group while all groups of its axis run at once, whatever the folding."""
+        rows = self.folding.layers[layer]
+        first, last = np.searchsorted(rows.group, (group, group + 1))
+        links = rows.link[first:last]
+        if layer not in self._totals:
+            self._totals[layer] = np.bincount(rows.link, weights=rows.amount, minlength=len(self.links))
+        achieved = np.array([efficiency[c] for c in self.folding.link_class[links].tolist()])
+        capacity = self.communicators.topology.capacity[self.links[links]]
+        return float((capacity * achieved / self._totals[layer][links]).min())
 
 
 def _link_colours(topology: Topology, links: Ints) -> Ints:

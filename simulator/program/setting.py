@@ -48,8 +48,8 @@ class Setting:
     grid: Grid
     num_micro_batches: int
     collapse: bool = True
-    draft: Draft = field(init=False)
-    communicators: FoldedCommunicators = field(init=False)
+    draft: Draft = field(init=False, repr=False)
+    communicators: FoldedCommunicators = field(init=False, repr=False)
 
     @property
     def plan(self) -> Plan:
@@ -158,8 +158,10 @@ class Setting:
         sizes = []
         for virtual in range(self.num_virtual_stages - 1):
             content = self.content[virtual % self.plan.pp][virtual // self.plan.pp]
-            size = content.layers[-1].layer.output_bytes(content.layers[-1].shard) if content.layers else 0.0
-            sizes.append(size if size else sizes[-1])
+            if content.layers:
+                sizes.append(content.layers[-1].layer.output_bytes(content.layers[-1].shard))
+            else:  # an empty chunk hands on what it received
+                sizes.append(sizes[-1] if sizes else 0.0)
         return [size / self.scatter for size in sizes]
 
     @property
