@@ -10,78 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
 
-from simulator.workloads.operators import DTYPE_BYTES, Attention, Collective, GroupedGemm, Kernel, MemoryBound
+from simulator.workloads.operation import Operation
+from simulator.workloads.shard import MEGATRON_FUSIONS, Shard
 
-MEGATRON_FUSIONS = frozenset(
-    {"qkv", "gate_up", "bias_gelu", "bias_dropout_add", "masked_softmax", "norm", "gradient_accumulation"}
-)
-"""Fused kernels of Megatron-LM's legacy path (2021-2022). The full list: docs of `Shard.fusions`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
-    """How one GPU sees a layer: its share of the model and of the batch, and how kernels are fused.
-
-    `fusions` names what the software runs as one kernel: qkv and gate_up (packed projections), bias (added in
-    the GEMM's epilogue), bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy,
-    gradient_accumulation (weight-gradient GEMM adds to the fp32 gradient), residual_norm (residual add +
-    norm). `attention` is "unfused" or the flash implementation (flash1, flash2, flash3, cudnn). `recompute`
-    is none, selective or full; selective reruns the modules whose group is in `recompute_groups`.
-    """
-
-    micro_batch: int
-    sequence_length: int
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    sequence_parallel: bool = False
-    dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
-    gemm_dtype: str = "bf16"
-    attention: str = "flash2"
-    recompute: str = "none"
-    recompute_groups: frozenset[str] = frozenset({"core_attention"})
-    fusions: frozenset[str] = MEGATRON_FUSIONS
-    tp_overlap: str = "backward"  # none | backward (collective beside a GEMM) | pipelined (split GEMM)
-    context_exchange: str = "ring"  # ring | all_gather | all_to_all
-    gradient_dtype: str = "fp32"
-    accumulate_gradients: bool = True
-    vocab_multiple: int = 128
-    separate_head: bool = (
-        False  # the head is on another pipeline stage than the embedding: tied weights twice
-    )
-    sharded_weights: bool = (
-        False  # FSDP / ZeRO-3: parameters come from a gather (informs nothing here but labels)
-    )
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a micro-batch on this GPU outside the sequence-parallel regions."""
-        return self.micro_batch * self.sequence_length // self.cp
-
-    @property
-    def norm_tokens(self) -> int:
-        """Tokens of a micro-batch in norm, dropout and residual: divided by tp under sequence parallelism."""
-        return self.tokens // self.tp if self.sequence_parallel else self.tokens
-
-    @property
-    def bytes(self) -> float:
-        """Bytes of one activation element."""
-        return DTYPE_BYTES[self.dtype]
-
-    @property
-    def low_precision(self) -> bool:
-        """Whether block GEMMs run in a narrower type than the activations, so that casts are needed."""
-        return DTYPE_BYTES[self.gemm_dtype] < self.bytes
-
-    def padded_vocab(self, vocab: int) -> int:
-        """Megatron pads the vocabulary to a multiple of `vocab_multiple` x tp."""
-        multiple = self.vocab_multiple * self.tp
-        return ceil(vocab / multiple) * multiple
-
-    def fused(self, what: str) -> bool:
-        return what in self.fusions
+__all__ = ["MEGATRON_FUSIONS", "Layer", "Module", "Operation", "Parameters", "Saved", "Shard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,67 +41,6 @@ class Parameters:
             self.vectors + other.vectors,
             self.experts + other.experts,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One kernel or collective of a layer, in the order in which the host issues it.
-
-    Kernels run in order. A collective starts when the kernels before it have ended, in order with the other
-    collectives of its axis. A kernel waits for every earlier collective that is not `asynchronous`, and for
-    the asynchronous ones named in `waits_for`; what is still outstanding is awaited where the list ends.
-    `weight_gradient` marks what a zero-bubble schedule may postpone. `useful` is the part of the FLOPs that
-    the model asks for (less than 1 for a padded vocabulary or work replicated over tp).
-    """
-
-    label: str
-    what: Kernel | Collective
-    weight_gradient: bool = False
-    asynchronous: bool = False
-    waits_for: tuple[str, ...] = ()
-    useful: float = 1.0
-
-    @property
-    def is_collective(self) -> bool:
-        return isinstance(self.what, Collective)
-
-    @property
-    def executed_flops(self) -> float:
-        """Matrix FLOPs that the GPU carries out (causal flash halved, its backward x2.5)."""
-        what = self.what
-        return 0.0 if isinstance(what, Collective | MemoryBound) else what.flops
-
-    @property
-    def hbm_bytes(self) -> float:
-        """Least bytes that the kernel moves to and from memory: every operand once."""
-        what = self.what
-        if isinstance(what, Collective):
-            return 0.0
-        if isinstance(what, MemoryBound):
-            return what.bytes_read + what.bytes_written
-        size = DTYPE_BYTES[what.dtype]
-        if isinstance(what, Attention):
-            queries = what.batch * what.heads * what.seq_q * (what.head_dim + what.head_dim_v)
-            keys = what.batch * what.kv_heads * what.seq_kv * (what.head_dim + what.head_dim_v)
-            return size * (queries + keys) * (2.0 if what.backward else 1.0)
-        weights = what.groups if isinstance(what, GroupedGemm) else what.batch
-        rows = what.m if isinstance(what, GroupedGemm) else what.m * what.batch
-        return size * (rows * (what.k + what.n) + weights * what.k * what.n)
-
-    @property
-    def model_flops(self) -> float:
-        """FLOPs by the model's count: full (not causal) attention, backward twice forward, no padding."""
-        what = self.what
-        if isinstance(what, Collective | MemoryBound):
-            return 0.0
-        if isinstance(what, Attention):
-            dense = (
-                2.0 * what.batch * what.heads * what.seq_q * what.seq_kv * (what.head_dim + what.head_dim_v)
-            )
-            return self.useful * dense * (2.0 if what.backward else 1.0)
-        if isinstance(what, GroupedGemm):
-            return self.useful * what.flops
-        return self.useful * what.flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +98,7 @@ class Layer:
 
     def parameters(self, shard: Shard) -> Parameters:
         """Parameters on one GPU, after tensor (and expert) parallelism, before any ZeRO sharding."""
-        return sum((module.parameters(shard) for module in self.modules), Parameters())
+        return _parameters(self, shard)
 
     def forward(self, shard: Shard) -> tuple[Operation, ...]:
         return _forward(self, shard)
@@ -245,9 +117,7 @@ class Layer:
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
-        if self.kind == "block" and shard.recompute == "full":
-            return self.input_bytes(shard)
-        return sum(self.kept_tensors(shard).values())
+        return _activation_bytes(self, shard)
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""
@@ -264,9 +134,7 @@ class Layer:
 
     def transient_bytes(self, shard: Shard) -> float:
         """What lives only while this layer runs backward: recomputed tensors, gradients in flight."""
-        working = max((module.transient_bytes(shard) for module in self.modules), default=0.0)
-        everything = sum(self.kept_tensors(replace(shard, recompute="none")).values())
-        return working + max(0.0, everything - self.activation_bytes(shard))
+        return _transient_bytes(self, shard)
 
     def input_bytes(self, shard: Shard) -> float:
         """Bytes of the tensor that enters (what a pipeline stage receives), per GPU."""
@@ -279,6 +147,28 @@ class Layer:
 
 def _is_recomputed(module: Module, shard: Shard) -> bool:
     return module.group != "" and module.group in shard.recompute_groups
+
+
+# The answers depend on layer and shard alone, and a pipeline asks for equal blocks again and again.
+
+
+@lru_cache(maxsize=1024)
+def _parameters(layer: Layer, shard: Shard) -> Parameters:
+    return sum((module.parameters(shard) for module in layer.modules), Parameters())
+
+
+@lru_cache(maxsize=1024)
+def _activation_bytes(layer: Layer, shard: Shard) -> float:
+    if layer.kind == "block" and shard.recompute == "full":
+        return layer.input_bytes(shard)
+    return sum(layer.kept_tensors(shard).values())
+
+
+@lru_cache(maxsize=1024)
+def _transient_bytes(layer: Layer, shard: Shard) -> float:
+    working = max((module.transient_bytes(shard) for module in layer.modules), default=0.0)
+    everything = sum(layer.kept_tensors(replace(shard, recompute="none")).values())
+    return working + max(0.0, everything - layer.activation_bytes(shard))
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.workloads.layers import Shard
-from simulator.workloads.models.dense_transformer import BERT, GPT, Llama
+from simulator.workloads.models.bert import BERT
+from simulator.workloads.models.gpt import GPT
+from simulator.workloads.models.llama import Llama
 
 HEADS, HIDDEN, LENGTH = 16, 1024, 512
 MODEL = GPT(layers=3, hidden=HIDDEN, heads=HEADS, vocab=2048, max_sequence=LENGTH)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.workloads.layers import Layer, Module, Operation, Shard, _joined
-from simulator.workloads.models.dense_transformer import GPT, Llama
+from simulator.workloads.models.gpt import GPT
+from simulator.workloads.models.llama import Llama
 from simulator.workloads.operators import Collective, MemoryBound
 
 MODEL = GPT(layers=2, hidden=256, heads=16, vocab=1024, max_sequence=256)

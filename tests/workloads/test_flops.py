@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from simulator.description import load
 from simulator.workloads.layers import Operation, Shard
-from simulator.workloads.models.dense_transformer import BERT, GPT, Llama
+from simulator.workloads.models.bert import BERT
+from simulator.workloads.models.gpt import GPT
+from simulator.workloads.models.llama import Llama
 from simulator.workloads.operators import Attention, Gemm, MemoryBound
 
 GPT_SMALL = GPT(layers=2, hidden=256, heads=16, vocab=1000, max_sequence=256)

@@ -1,8 +1,8 @@
 """The model families; importing this package registers them. Table of contents:
 
-dense_transformer: gpt, llama, bert.
+dense_transformer: what gpt (with MPT, BLOOM), llama (with Mistral, Qwen) and bert share.
 """
 
-from simulator.workloads.models import dense_transformer
+from simulator.workloads.models import bert, gpt, llama
 
-__all__ = ["dense_transformer"]
+__all__ = ["bert", "gpt", "llama"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.workloads.layers import Module, Operation, Saved, Shard
-from simulator.workloads.modules.linear import bias_gradient
+from simulator.workloads.modules.gemms import bias_gradient
 from simulator.workloads.operators import MemoryBound
 
 

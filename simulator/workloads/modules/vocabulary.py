@@ -119,6 +119,5 @@ class CrossEntropy(Module):
         return [Saved(f"{self.name}.softmax", self._elements(shard) * size)]
 
     def transient_bytes(self, shard: Shard) -> float:
-        """The logits in the activation type; their gradient in fp32 and in the activation type."""
-        elements = self._elements(shard)
-        return elements * (shard.bytes if shard.fused("cross_entropy") else 2 * shard.bytes + 4.0)
+        """The logits, later their gradient, in the activation type; the fp32 part is worked on in place."""
+        return self._elements(shard) * shard.bytes

@@ -1,0 +1,74 @@
+"""How one GPU sees a layer: degrees, batch, types, recomputation and fusions that decide its operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from simulator.workloads.operators import DTYPE_BYTES
+
+MEGATRON_FUSIONS = frozenset(
+    {"qkv", "gate_up", "bias_gelu", "bias_dropout_add", "masked_softmax", "norm", "gradient_accumulation"}
+)
+"""Fused kernels of Megatron-LM's legacy path (2021-2022). `Shard` lists all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One GPU's share of the model and of the batch, and how the software fuses kernels.
+
+    `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
+    bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, gradient_accumulation (the
+    weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash implementation (flash1,
+    flash2, flash3, cudnn). `recompute` is none, selective or full; selective reruns the modules whose group is in
+    `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward) or pipelined (GEMMs
+    also cut into pieces). `separate_head`: the head is on another stage than the embedding, so that tied weights
+    exist twice.
+    """
+
+    micro_batch: int
+    sequence_length: int
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    sequence_parallel: bool = False
+    dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
+    gemm_dtype: str = "bf16"
+    attention: str = "flash2"
+    recompute: str = "none"
+    recompute_groups: frozenset[str] = frozenset({"core_attention"})
+    fusions: frozenset[str] = MEGATRON_FUSIONS
+    tp_overlap: str = "backward"
+    context_exchange: str = "ring"  # ring | all_gather | all_to_all
+    gradient_dtype: str = "fp32"
+    accumulate_gradients: bool = True
+    vocab_multiple: int = 128
+    separate_head: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on this GPU outside the sequence-parallel regions."""
+        return self.micro_batch * self.sequence_length // self.cp
+
+    @property
+    def norm_tokens(self) -> int:
+        """Tokens of a micro-batch in norm, dropout and residual: divided by tp under sequence parallelism."""
+        return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of one activation element."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def low_precision(self) -> bool:
+        """Whether block GEMMs run in a narrower type than the activations, so that casts are needed."""
+        return DTYPE_BYTES[self.gemm_dtype] < self.bytes
+
+    def padded_vocab(self, vocab: int) -> int:
+        """Megatron pads the vocabulary to a multiple of `vocab_multiple` x tp."""
+        multiple = self.vocab_multiple * self.tp
+        return ceil(vocab / multiple) * multiple
+
+    def fused(self, what: str) -> bool:
+        return what in self.fusions
