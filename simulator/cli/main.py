@@ -116,24 +116,29 @@ def clustersim(
 
 def main() -> None:
     """Run the command line; never ends in a traceback for what a user typed or wrote."""
-    from simulator.description.faults import DescriptionError, KeyFaults
-
     try:
         app(prog_name="clustersim")
-    except DescriptionError as error:
-        for fault in error.faults:
-            print(fault, file=sys.stderr)
-        sys.exit(BAD_INPUT)
-    except KeyFaults as error:
-        for key, message in error.faults:
-            print(f"clustersim: {key}: {message}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
-    except BrokenPipeError:  # `clustersim list | head`
+    except Exception as error:
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code that an exception stands for, once it is told; one that is no fault of input is raised again."""
+    from simulator.description.faults import DescriptionError, KeyFaults  # here: `--help` needs no pydantic
+
+    if isinstance(error, DescriptionError):
+        lines = [str(fault) for fault in error.faults]
+    elif isinstance(error, KeyFaults):
+        lines = [f"clustersim: {key}: {message}" for key, message in error.faults]
+    elif isinstance(error, BrokenPipeError):  # `clustersim list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(DONE)
-    except OSError as error:
-        print(f"clustersim: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        return DONE
+    elif isinstance(error, OSError):
+        lines = [f"clustersim: {error.filename or 'file'}: {error.strerror or error}"]
+    else:
+        raise error
+    print("\n".join(lines), file=sys.stderr)
+    return BAD_INPUT
 
 
 if __name__ == "__main__":

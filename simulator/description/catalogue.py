@@ -6,6 +6,7 @@ name is a file's path below the folder of its kind, without `.yaml`.
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def entries(kind: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in folders(kind):
         for path in folder.rglob("*.yaml"):
-            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+            found.setdefault(path.relative_to(folder).as_posix().removesuffix(".yaml"), path)
     return dict(sorted(found.items()))
 
 
@@ -41,7 +42,8 @@ def names(kind: str) -> list[str]:
 
 def is_path(text: str) -> bool:
     """Whether `text` is meant as a path rather than as a catalogue name."""
-    return text.endswith(SUFFIXES) or text.startswith(("/", "./", "../", "~")) or Path(text).is_file()
+    # os.path answers False where pathlib raises: for text too long, or with a NUL in it
+    return text.endswith(SUFFIXES) or text.startswith(("/", "./", "../", "~")) or os.path.isfile(Path(text))
 
 
 def find(
@@ -53,13 +55,13 @@ def find(
     catalogue.
     """
     for folder in folders(kind):
-        if ".." not in name_or_path and (folder / f"{name_or_path}.yaml").is_file():
+        if ".." not in name_or_path and os.path.isfile(folder / f"{name_or_path}.yaml"):
             return folder / f"{name_or_path}.yaml"
-    path = Path(name_or_path).expanduser()
+    path = Path(os.path.expanduser(name_or_path))
     if beside is not None and not path.is_absolute():
         path = beside / path
-    if is_path(name_or_path) or path.is_file():
-        if at is not None and not path.exists():
+    if is_path(name_or_path) or os.path.isfile(path):
+        if at is not None and not os.path.isfile(path) and not os.path.isdir(path):
             raise DescriptionError([fault_at(at, key, f"there is no file {shown(str(path))}")])
         return path
     known = entries(kind)
@@ -123,8 +125,8 @@ def find_any(text: str) -> list[tuple[str, Path]]:
     found = [(kind, known[text]) for kind in KINDS if text in (known := entries(kind))]
     if found:
         return found
-    path = Path(text).expanduser()
-    if is_path(text) or path.exists():
+    path = Path(os.path.expanduser(text))
+    if is_path(text) or os.path.lexists(path):
         tree, _ = read(path)
         return [(kind_of(path, tree), path)]
     every = sorted({name for kind in KINDS for name in entries(kind)})

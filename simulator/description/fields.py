@@ -56,11 +56,14 @@ def classes_at(owner: Owner, tree: Node, path: tuple[str, ...]) -> list[type[Bas
     """The classes that describe the mapping at `path` of `tree`."""
     found = chosen(owner, tree)
     node: Node | None = tree
+    inside_dict = False
     for key in path:
         node = child(node, key)
-        if key.isdecimal():
-            continue  # an item of a list: the field's owners were already taken from inside it
+        if key.isdecimal() or inside_dict:
+            inside_dict = False
+            continue  # an item: the field's owners were already taken from inside the list or mapping
         fields = [field for cls in found if (field := keys_of(cls).get(key))]
+        inside_dict = any(_is_dict(field.annotation) for field in fields)
         found = [
             cls
             for field in fields
@@ -68,6 +71,12 @@ def classes_at(owner: Owner, tree: Node, path: tuple[str, ...]) -> list[type[Bas
             for cls in (chosen(owner, node) if not isinstance(node, Sequence) else chosen(owner, None))
         ]
     return found
+
+
+def _is_dict(annotation: Any) -> bool:
+    if get_origin(annotation) is dict:
+        return True
+    return get_origin(annotation) in (Union, UnionType) and any(map(_is_dict, get_args(annotation)))
 
 
 def child(node: Node | None, key: str) -> Node | None:

@@ -72,6 +72,10 @@ def _relaxed(schema: Any) -> Any:
     for key, value in schema.items():
         if key == "required" and value != ["extends"]:
             continue
+        if key == "oneOf":
+            key = "anyOf"  # without its discriminator a mapping may fit several
+        if key == "discriminator":
+            continue
         if key == "$ref":
             value = value.replace("#/$defs/", "#/$defs/Partial")
         relaxed[key] = value if key in ("examples", "const", "enum", "mapping") else _relaxed(value)

@@ -79,9 +79,15 @@ def _section(cls: type[BaseModel], kind: Kind) -> list[str]:
     lines = [f"## {cls.__name__}", "", " ".join(summary.split()), ""]
     lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for key, field in keys_of(cls).items():
-        cells = (f"`{key}`", type_text(field, key, kind), default_text(field), field.description or "")
+        cells = (f"`{key}`", type_text(field, key, kind), default_text(field), _meaning(field))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return [*lines, ""]
+
+
+def _meaning(field: FieldInfo) -> str:
+    only = get_args(field.annotation)
+    constant = get_origin(field.annotation) is Literal and len(only) == 1
+    return field.description or (f"Always `{only[0]}`." if constant else "")
 
 
 def type_text(field: FieldInfo, key: str, kind: Kind) -> str:

@@ -44,7 +44,7 @@ class Resolver:
         finally:
             self.being_read.pop()
         if kind.has_field("name") and not _is_named(tree):
-            tree = replace(tree, entries={"name": Scalar(Path(name).stem, tree.place), **tree.entries})
+            tree = replace(tree, entries={"name": Scalar(_file_name(path), tree.place), **tree.entries})
         return replace(tree, whole=True, source=name)
 
     def mapping(self, tree: Mapping, kind: Kind, path: tuple[str, ...]) -> Mapping:
@@ -117,6 +117,11 @@ def _names_its_class(tree: Mapping, kind: Kind) -> bool:
     """Whether the mapping says which fabric (model, ...) it is: then it shares no keys with what it overrides."""
     registry = kind.owner()
     return isinstance(registry, Registry) and registry.discriminator in tree.entries
+
+
+def _file_name(path: Path) -> str:
+    """The file's name without .yaml; other dots belong to the name (gpt3-1.3b)."""
+    return path.name.removesuffix(".yaml").removesuffix(".yml")
 
 
 def _is_named(tree: Mapping) -> bool:

@@ -142,6 +142,7 @@ def _union_fault(
         for cls in classes_at(owner, tree, path)
         for value in getattr(cls.model_fields[name].annotation, "__args__", ())
     ]
+    known.sort()
     return fault_at(node.place, key, f"is missing; one of {', '.join(known)}")
 
 

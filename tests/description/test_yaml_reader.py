@@ -152,7 +152,7 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cn", "Zl", "Zp")), max_size=8)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False) | words,
+    st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False) | words,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
     max_leaves=12,
 )
@@ -167,7 +167,7 @@ def _dump(tree: object) -> str:
     """Written in quotes, so that the two readings of plain scalars (YAML 1.1 and 1.2) cannot differ."""
     import json
 
-    return json.dumps(tree, ensure_ascii=False).replace("Infinity", ".inf")
+    return json.dumps(tree, ensure_ascii=False)
 
 
 def same(a: object, b: object) -> bool:
