@@ -132,15 +132,15 @@ def default_text(field: FieldInfo) -> str:
     """The default as it would be written, or `required`."""
     if field.is_required():
         return "required"
-    default = field.get_default(call_default_factory=True) if field.default_factory is None else {}
-    if default is PydanticUndefined:
+    default: Any = {} if field.default_factory is not None else field.get_default()
+    if default is PydanticUndefined or default == "":
         return ""
-    if default in ({}, (), "", None):
-        return {"": "", None: "null"}.get(default, "none") if not isinstance(default, dict) else "none"
+    if default in ({}, ()):
+        return "none"
     if isinstance(default, BaseModel):
         return "its defaults"
     for item in field.metadata:
-        if isinstance(item, Dimension):
+        if isinstance(item, Dimension) and default is not None:
             unit = "MiB" if item is BYTES and default % 2**20 == 0 else None
             return f"`{quantity_text(default, item, unit)}`"
     return f"`{_yaml(default)}`"
