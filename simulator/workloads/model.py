@@ -52,6 +52,17 @@ class Model(Named):
         return None
 
     @property
+    def attention_heads(self) -> int | None:
+        """Heads that context parallelism may exchange for tokens; None without attention."""
+        return None
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        """Groups of modules that selective recomputation may rerun."""
+        blocks = dict.fromkeys(layer for layer in self.layers() if layer.kind == "block")
+        return tuple(dict.fromkeys(m.group for layer in blocks for m in layer.modules if m.group))
+
+    @property
     def counts_tokens(self) -> bool:
         """Whether a sample is a sequence of tokens (else rates are given in samples)."""
         return True

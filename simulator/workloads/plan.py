@@ -90,7 +90,7 @@ class Plan(Named):
     )
     recompute_modules: tuple[str, ...] = Field(
         default=("core_attention",),
-        description="What selective recomputation reruns: core_attention, norm, mlp_activation, moe.",
+        description="Groups of modules that selective recomputation reruns: core_attention, norm, mlp_activation.",
     )
     recompute_layers: int | None = Field(
         default=None, ge=0, description="Blocks per stage to which recompute applies; all if left out."

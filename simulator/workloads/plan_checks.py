@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Faults = Iterator[tuple[str, str]]
 Check = Callable[["Workload"], Faults]
-RECOMPUTABLE = ("core_attention", "norm", "mlp_activation", "moe")
 
 
 def check_ranks(workload: Workload, num_gpus: int) -> Faults:
@@ -98,7 +97,7 @@ def check_sequence(workload: Workload) -> Faults:
 def check_context_exchange(workload: Workload) -> Faults:
     """Ulysses divides heads by cp; a ring needs a fused kernel."""
     plan = workload.plan
-    heads = getattr(workload.model, "heads", None)
+    heads = workload.model.attention_heads
     if plan.cp == 1 or heads is None:
         return
     if plan.context_exchange == "all_to_all" and heads % (plan.tp * plan.cp):
@@ -166,12 +165,17 @@ def check_order(workload: Workload) -> Faults:
 
 
 def check_recompute(workload: Workload) -> Faults:
-    """Modules to recompute are known ones."""
-    for module in workload.plan.recompute_modules:
-        if module not in RECOMPUTABLE:
-            hint = suggestion(module, RECOMPUTABLE) or f" (known: {', '.join(RECOMPUTABLE)})"
-            yield "plan.recompute_modules", f"unknown module {module!r}{hint}"
-    if workload.plan.recompute == "none" and workload.plan.recompute_layers:
+    """Modules to recompute are among those of the model."""
+    plan, known = workload.plan, workload.model.recomputable
+    if plan.recompute == "selective":
+        for module in plan.recompute_modules:
+            if module not in known:
+                hint = suggestion(module, known)
+                yield (
+                    "plan.recompute_modules",
+                    f"unknown module {module!r}{hint} (this model has: {listing(known)})",
+                )
+    if plan.recompute == "none" and plan.recompute_layers:
         yield "plan.recompute_layers", "has no effect with recompute: none"
 
 

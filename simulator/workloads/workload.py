@@ -14,6 +14,7 @@ from simulator.workloads.model import FAMILIES, Model
 from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.plan import Plan, Precision
 from simulator.workloads.plan_checks import WORKLOAD_CHECKS, cluster_faults
+from simulator.workloads.plan_warnings import WARNINGS
 
 
 class Workload(Named):
@@ -37,6 +38,10 @@ class Workload(Named):
     def faults_on(self, num_gpus: int) -> list[tuple[str, str]]:
         """Why the plan cannot run on that many GPUs: (key, message) pairs, empty if it can."""
         return cluster_faults(self, num_gpus)
+
+    def warnings_on(self, num_gpus: int, flash: str | None) -> list[tuple[str, str]]:
+        """What in the plan has no or a surprising effect; `flash` is the software's kernel, None if it has none."""
+        return [found for warn in WARNINGS for found in warn(self, flash, num_gpus)]
 
     def num_micro_batches(self, num_gpus: int) -> int:
         """Micro-batches that each replica runs per step."""

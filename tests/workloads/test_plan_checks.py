@@ -175,3 +175,30 @@ def test_schedule_follows_from_chunks_when_left_out():
 def test_every_field_of_a_plan_is_described():
     for name, field in Plan.model_fields.items():
         assert field.description, name
+
+
+@pytest.mark.parametrize(
+    ("given", "flash", "num_gpus", "key"),
+    [
+        ({}, None, 8, "plan.attention"),
+        ({"recompute": "selective"}, "flash2", 8, "plan.recompute_modules"),
+        ({"zero": 1, "tp": 4}, "flash2", 4, "plan.zero"),
+        ({"zero3": {"prefetch": 3}}, "flash2", 8, "plan.zero3"),
+        ({"scatter_gather": True}, "flash2", 8, "plan.scatter_gather"),
+        (
+            {"scatter_gather": True, "tp": 2, "pp": 2, "sequence_parallel": True},
+            "flash2",
+            8,
+            "plan.scatter_gather",
+        ),
+        ({"context_exchange": "all_gather"}, "flash2", 8, "plan.context_exchange"),
+        ({"overlap": {"tp": True}}, "flash2", 8, "plan.overlap.tp"),
+        ({"overlap": {"tp": "pipelined"}, "tp": 2}, "flash2", 8, "plan.overlap.tp"),
+    ],
+)
+def test_options_without_effect_are_pointed_out(given, flash, num_gpus, key):
+    assert only(workload(**given).warnings_on(num_gpus, flash))[0] == key
+
+
+def test_a_plain_plan_gives_no_warning():
+    assert workload(tp=2, pp=2, sequence_parallel=True).warnings_on(8, "flash2") == []

@@ -49,6 +49,10 @@ class Transformer(Model):
     def num_blocks(self) -> int:
         return self.num_layers
 
+    @property
+    def attention_heads(self) -> int | None:
+        return self.heads
+
     def faults(self) -> Faults:
         found = []
         if self.head_dim is None and self.hidden % self.heads:

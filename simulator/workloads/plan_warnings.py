@@ -1,0 +1,63 @@
+"""What in a plan has no effect, or another one than its author may think: one function per case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from simulator.workloads.plan import FullySharded
+
+if TYPE_CHECKING:
+    from simulator.workloads.workload import Workload
+
+Warnings = Iterator[tuple[str, str]]
+
+
+def warn_attention(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Software without a flash kernel runs attention unfused."""
+    if workload.plan.attention == "flash" and flash is None and workload.model.attention_heads is not None:
+        software = workload.plan.software
+        yield "plan.attention", f"{software} has no flash attention: simulated unfused, with scores in memory"
+
+
+def warn_selective_flash(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Recomputing a flash core saves next to nothing."""
+    plan = workload.plan
+    fused = plan.attention == "flash" and flash is not None
+    if plan.recompute == "selective" and fused and "core_attention" in plan.recompute_modules:
+        yield (
+            "plan.recompute_modules",
+            "core_attention: flash keeps no scores, so this costs time and frees little",
+        )
+
+
+def warn_zero(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Nothing is shared out over a single data-parallel rank."""
+    plan = workload.plan
+    if plan.zero and plan.data_parallel(num_gpus) * plan.cp == 1:
+        yield "plan.zero", f"zero {plan.zero} shares nothing out: dp x cp = 1"
+    if plan.zero != 3 and plan.zero3 != FullySharded():
+        yield "plan.zero3", f"has no effect with zero {plan.zero}"
+
+
+def warn_without_parallelism(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Options of an axis of size one."""
+    plan = workload.plan
+    if plan.scatter_gather and (plan.pp == 1 or plan.tp == 1):
+        yield "plan.scatter_gather", f"has no effect with tp {plan.tp} and pp {plan.pp}"
+    elif plan.scatter_gather and plan.sequence_parallel:
+        yield "plan.scatter_gather", "has no effect with sequence_parallel, whose tensors are cut already"
+    if plan.cp == 1 and plan.context_exchange != "ring":
+        yield "plan.context_exchange", "has no effect with cp 1"
+    if plan.tp == 1 and plan.overlap.tp:
+        yield "plan.overlap.tp", "has no effect with tp 1"
+    if plan.overlap.tp == "pipelined" and plan.tp > 1 and not plan.sequence_parallel:
+        yield "plan.overlap.tp", "pipelined cuts GEMMs only with sequence_parallel; backward still overlaps"
+
+
+WARNINGS: tuple[Callable[[Workload, str | None, int], Warnings], ...] = (
+    warn_attention,
+    warn_selective_flash,
+    warn_zero,
+    warn_without_parallelism,
+)
