@@ -39,9 +39,7 @@ def simulate(cluster: Cluster, workload: Workload, options: SimulationOptions | 
     """
     options = options or SimulationOptions()
     began = perf_counter()
-    faults = workload.faults_on(cluster.num_gpus)
-    if faults:
-        raise DescriptionError(workload.fault(key, message) for key, message in faults)
+    check_runs(cluster, workload)
     built = assemble(cluster, workload, options.build)
     timeline = execute(built.program, trace=options.trace, options=options.engine)
     meta = {
@@ -60,8 +58,22 @@ def simulate(cluster: Cluster, workload: Workload, options: SimulationOptions | 
     return predict(cluster, workload, built, timeline, meta)
 
 
+def check_runs(cluster: Cluster, workload: Workload) -> None:
+    """Raise DescriptionError with every reason why the workload cannot run on the cluster."""
+    faults = workload.faults_on(cluster.num_gpus)
+    for gpu in dict.fromkeys(group.node.gpu for group in cluster.node_groups):
+        if workload.precision not in gpu.dense_peak:
+            message = f"{gpu.name or 'the GPU'} has no {workload.precision} peak (it has {', '.join(gpu.dense_peak)})"
+            faults.append(("precision", message))
+    if faults:
+        raise DescriptionError(workload.fault(key, message) for key, message in faults)
+
+
 def assemble(cluster: Cluster, workload: Workload, options: BuildOptions | None = None) -> Built:
     """The program of one step, with the software and collective library that the descriptions name."""
     software = load_software(workload.plan.software)
-    library = library_for(cluster.node_groups[0].node, cluster.software)
+    try:
+        library = library_for(cluster.node_groups[0].node, cluster.software)
+    except ValueError as error:  # nothing measured stands in for this hardware
+        raise DescriptionError([cluster.fault("software", str(error))]) from None
     return build(cluster, workload, software, library, options or BuildOptions())

@@ -28,7 +28,7 @@ def critical_path(program: Program, start: Floats, end: Floats, spans: Spans) ->
     From a task one goes back to the predecessor (dependency, or task before it in a lane) that ended last;
     of equals, the one with the lowest id.
     """
-    path = _tasks(program, start, end)
+    path = critical_tasks(program, start, end)
     steps: list[PathStep] = []
     time = 0.0
     for task in path:
@@ -46,7 +46,8 @@ def critical_path(program: Program, start: Floats, end: Floats, spans: Spans) ->
     return steps
 
 
-def _tasks(program: Program, start: Floats, end: Floats) -> list[int]:
+def critical_tasks(program: Program, start: Floats, end: Floats) -> list[int]:
+    """Ids of the tasks on the critical path, first to last."""
     if not len(end):
         return []
     before = lane_predecessors(program)

@@ -1,38 +1,52 @@
-"""What a step draws and costs: GPUs between idle and their limit by how busy they are, nodes around them."""
+"""What does a step draw and cost? GPUs between idle and their limit by how busy they are, and nodes around them.
+
+Neither cooling (PUE), staff nor space is counted, and neither is the fabric unless the cluster gives its price.
+"""
 
 from __future__ import annotations
 
 from simulator.hardware.cluster import Cluster
+from simulator.hardware.node import Node
 
 LIFETIME = 4 * 365 * 86400.0
-"""Seconds over which hardware is written off (four years, straight line)."""
+"""Seconds over which hardware is written off: four years, in a straight line."""
 
 ENERGY_PRICE = 0.10 / 3.6e6
-"""Dollars per joule (10 cents per kWh, an industrial price)."""
+"""Dollars per joule: 10 cents per kWh, an industrial price."""
 
 
-def energy(cluster: Cluster, gpu_busy: float) -> float | None:
-    """Watts of the whole cluster while the GPUs are busy for a fraction `gpu_busy`; None without figures."""
+def power(cluster: Cluster, gpu_busy: float) -> float | None:
+    """Watts of the whole cluster while its GPUs are busy for a fraction `gpu_busy` of the time.
+
+    None where the figures of a GPU or of the rest of its node are missing.
+    """
     total = 0.0
     for group in cluster.node_groups:
-        power = group.node.gpu.power
-        if power is None:
+        node, limits = group.node, group.node.gpu.power
+        if limits is None or node.power is None:
             return None
-        per_gpu = power.idle + (power.max - power.idle) * min(1.0, gpu_busy)
-        total += group.num_nodes * (group.node.num_gpus * per_gpu + (group.node.power or 0.0))
+        per_gpu = limits.idle + (limits.max - limits.idle) * min(1.0, gpu_busy)
+        total += group.num_nodes * (node.num_gpus * per_gpu + node.power)
     return total
 
 
-def cost(cluster: Cluster, power: float | None, seconds: float) -> float | None:
-    """Dollars for `seconds` of the cluster: hardware over its lifetime plus energy; None without prices."""
+def cost(cluster: Cluster, watts: float | None, seconds: float) -> float | None:
+    """Dollars for `seconds` of the cluster: its hardware over LIFETIME, and energy where `watts` is known.
+
+    None where a price is missing.
+    """
     capital = cluster.price or 0.0
     for group in cluster.node_groups:
-        node = group.node
-        price = node.price
-        if price is None and node.gpu.price is not None:
-            nics = (node.nic.price or 0.0) * node.num_nics if node.nic is not None else 0.0
-            price = node.gpu.price * node.num_gpus + nics
+        price = _price(group.node)
         if price is None:
             return None
         capital += price * group.num_nodes
-    return seconds * (capital / LIFETIME + (power or 0.0) * ENERGY_PRICE)
+    return seconds * (capital / LIFETIME + (watts or 0.0) * ENERGY_PRICE)
+
+
+def _price(node: Node) -> float | None:
+    """Of the node as a whole, else the sum of its GPUs and NICs."""
+    if node.price is not None or node.gpu.price is None:
+        return node.price
+    nics = (node.nic.price or 0.0) * node.num_nics if node.nic is not None else 0.0
+    return node.gpu.price * node.num_gpus + nics

@@ -4,43 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from simulator.results.memory import MemoryReport
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from simulator.engine.timeline import Timeline
+    from simulator.hardware.cluster import Cluster
     from simulator.program.builder import Built
-
-
-@dataclass(frozen=True)
-class MemoryReport:
-    """Bytes on the fullest rank class at its peak, and whether they fit; `by_kind` sums to `peak_bytes`."""
-
-    peak_bytes: float
-    capacity_bytes: float
-    by_kind: Mapping[str, float]
-    rank_class: str
-    per_class: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def fits(self) -> bool:
-        return self.peak_bytes <= self.capacity_bytes
-
-    @property
-    def shortfall_bytes(self) -> float:
-        return max(0.0, self.peak_bytes - self.capacity_bytes)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "peak_bytes": self.peak_bytes,
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-            "shortfall_bytes": self.shortfall_bytes,
-            "by_kind": dict(self.by_kind),
-            "rank_class": self.rank_class,
-        }
+    from simulator.results.origins import Origin
+    from simulator.results.remedies import Remedy
+    from simulator.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -63,6 +41,7 @@ class Prediction:
     power_w: float | None
     cost_usd: float | None
     meta: Mapping[str, Any]
+    cluster: Cluster = field(repr=False, compare=False)
     run: Timeline = field(repr=False, compare=False)
     built: Built = field(repr=False, compare=False)
 
@@ -72,15 +51,33 @@ class Prediction:
         return self.run.to_frame()
 
     @property
+    def workload(self) -> Workload:
+        return self.built.setting.workload
+
+    @cached_property
     def critical_path(self) -> list[dict[str, Any]]:
-        """Kinds and seconds along the chain of tasks that determines the step, neighbours of one kind joined."""
-        joined: list[dict[str, Any]] = []
-        for step in self.run.critical_path(self.built.program):
-            if joined and joined[-1]["kind"] == step.kind:
-                joined[-1]["seconds"] += step.seconds
-            else:
-                joined.append({"kind": step.kind, "seconds": step.seconds})
-        return joined
+        """[{kind, seconds}] of the chain of tasks that determines the step, longest first; sums to it.
+
+        In order and task by task: `run.critical_path(built.program)`.
+        """
+        from simulator.results.critical_path import critical_seconds
+
+        seconds = critical_seconds(self.built.program, self.run, self.step_time_s)
+        return [{"kind": kind, "seconds": amount} for kind, amount in seconds.items()]
+
+    @cached_property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the numbers behind this prediction come from, one per part of the model."""
+        from simulator.results.origins import origins
+
+        return origins(self.cluster, self.workload)
+
+    @cached_property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """Changes of the plan that were tried and fit, fastest first; empty where the plan fits as it is."""
+        from simulator.results.remedies import remedies
+
+        return () if self.memory.fits else remedies(self.cluster, self.workload)
 
     def plot(self) -> Figure:
         """The timeline as a picture: one row per lane, coloured by kind."""
@@ -92,7 +89,10 @@ class Prediction:
         """The object of `clustersim run --json` (design, section 7)."""
         rates: dict[str, Any] = {"samples_per_s": self.samples_per_s}
         if self.tokens_per_s is not None:
-            rates |= {"tokens_per_s": self.tokens_per_s, "tokens_per_s_per_gpu": self.tokens_per_s / self.gpus}
+            rates |= {
+                "tokens_per_s": self.tokens_per_s,
+                "tokens_per_s_per_gpu": self.tokens_per_s / self.gpus,
+            }
         else:
             rates |= {"samples_per_s_per_gpu": self.samples_per_s / self.gpus}
         return {
@@ -112,5 +112,5 @@ class Prediction:
             "cost_usd": self.cost_usd,
             "critical_path": self.critical_path,
             "sensitivity": {},
-            "meta": dict(self.meta),
+            "meta": {**self.meta, "origins": [origin.to_dict() for origin in self.origins]},
         }

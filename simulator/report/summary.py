@@ -1,0 +1,137 @@
+"""What does a person want to know of one prediction first? Words and numbers, for any way of showing them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulator.report import quantities as write
+from simulator.results.breakdown import critical_class
+
+if TYPE_CHECKING:
+    from simulator.results.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Share:
+    """One kind of time: seconds and their share of the step."""
+
+    kind: str
+    seconds: float
+    share: float
+
+
+def title(prediction: Prediction, available: int | None = None) -> str:
+    """`gpt3-175b on selene, 64 GPUs`; says so where the batch leaves some of the available ones without work."""
+    workload = prediction.meta["workload"] or "workload"
+    cluster = prediction.meta["cluster"] or "cluster"
+    gpus = f"{prediction.gpus:,} GPU{'s' if prediction.gpus > 1 else ''}"
+    if available is not None and available > prediction.gpus:
+        gpus += f" of {available:,} (the most that the plan and its batch divide over; --gpus sets it)"
+    return f"{workload} on {cluster}, {gpus}"
+
+
+def plan_line(prediction: Prediction) -> str:
+    """The plan in one line; what is at its simplest setting is left out."""
+    workload, setting = prediction.workload, prediction.built.setting
+    plan, grid = workload.plan, setting.grid
+    degrees = {"tp": plan.tp, "pp": plan.pp, "vpp": plan.vpp, "cp": plan.cp, "ep": plan.ep}
+    parts = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    parts.append(f"dp {grid.dp}")
+    if plan.zero:
+        parts.append(f"zero {plan.zero}")
+    parts.append(f"micro-batch {plan.micro_batch} × {setting.num_micro_batches}")
+    if plan.pp > 1:
+        parts.append(plan.schedule_name)
+    if plan.sequence_parallel:
+        parts.append("sequence parallel")
+    if plan.recompute != "none":
+        parts.append(f"recompute {plan.recompute}")
+    return " · ".join([*parts, f"{setting.shard.attention} attention", workload.precision, plan.software])
+
+
+def headline(prediction: Prediction) -> list[tuple[str, str, str]]:
+    """Rows of (what, value, remark)."""
+    low, high = prediction.step_time_low_s, prediction.step_time_high_s
+    interval = "no error interval for this hardware yet"
+    if low is not None and high is not None:
+        interval = f"{write.seconds(low)} to {write.seconds(high)}"
+    rows = [("step time", write.seconds(prediction.step_time_s), interval)]
+    what, rate = "samples", prediction.samples_per_s
+    if prediction.tokens_per_s is not None:
+        what, rate = "tokens", prediction.tokens_per_s
+    rows.append((f"{what}/s", write.number(rate), f"{write.number(rate / prediction.gpus)} per GPU"))
+    flops = f"{prediction.tflops_per_gpu:.1f} TFLOP/s per GPU; attention counted in full (causal not halved)"
+    rows.append(("MFU", write.percent(prediction.mfu), flops))
+    rows.append(("HFU", write.percent(prediction.hfu), "recomputation counted"))
+    rows.append(("energy", *_energy(prediction)))
+    rows.append(("cost", *_cost(prediction)))
+    return rows
+
+
+def _energy(prediction: Prediction) -> tuple[str, str]:
+    if prediction.energy_j is None or prediction.power_w is None:
+        return "unknown", "the hardware files give no power for a GPU or its node"
+    return f"{write.energy(prediction.energy_j)} per step", f"{write.watts(prediction.power_w)} mean"
+
+
+def _cost(prediction: Prediction) -> tuple[str, str]:
+    if prediction.cost_usd is None:
+        return "unknown", "the hardware files give no price for a GPU or its node"
+    per_hour = prediction.cost_usd / prediction.step_time_s * 3600.0
+    return f"{write.dollars(prediction.cost_usd)} per step", f"{write.dollars(per_hour)} per hour"
+
+
+def shares(prediction: Prediction) -> list[Share]:
+    """Kinds of time that are not zero, in the order of the breakdown."""
+    step = prediction.step_time_s
+    return [Share(kind, s, s / step) for kind, s in prediction.breakdown_s.items() if s > 0.0]
+
+
+def critical_name(prediction: Prediction) -> str:
+    """The rank class that the breakdown describes."""
+    built = prediction.built
+    return built.program.rank_classes[critical_class(built.program, prediction.run)]
+
+
+def utilization_line(prediction: Prediction) -> str:
+    used = {name: share for name, share in prediction.utilization.items() if share > 0.0}
+    return " · ".join(f"{name.replace('_', ' ')} {write.percent(share)}" for name, share in used.items())
+
+
+def critical_line(prediction: Prediction) -> str:
+    """Kinds along the critical path with their share of the step."""
+    step = prediction.step_time_s
+    path = prediction.critical_path
+    return " · ".join(f"{part['kind']} {write.percent(part['seconds'] / step)}" for part in path)
+
+
+def memory_line(prediction: Prediction) -> str:
+    """`57.1 GiB of 79.2 GiB on stage 0: fits`."""
+    memory = prediction.memory
+    verdict = "fits" if memory.fits else f"does not fit, {write.size(memory.shortfall_bytes)} short"
+    peak, capacity = write.size(memory.peak_bytes), write.size(memory.capacity_bytes)
+    return f"{peak} of {capacity} on {memory.rank_class}: {verdict}"
+
+
+def memory_kinds(prediction: Prediction) -> list[str]:
+    """Kinds of memory that any stage holds at its peak, the largest in all first."""
+    total: dict[str, float] = {}
+    for stage in prediction.memory.by_stage():
+        for kind, amount in stage.by_kind.items():
+            total[kind] = total.get(kind, 0.0) + amount
+    return sorted(total, key=lambda kind: (-total[kind], kind))
+
+
+def origins_line(prediction: Prediction) -> str:
+    """`gpu a100-sxm-80 · kernels a100-sxm · ...`."""
+    return " · ".join(f"{origin.part} {origin.name}" for origin in prediction.origins)
+
+
+def borrowed(prediction: Prediction) -> list[str]:
+    """What was measured on other hardware than the cluster's, one sentence each."""
+    return [
+        f"{one.part} {one.name}: measured on {one.transferred_from}, carried over by datasheet ratios"
+        for one in prediction.origins
+        if one.transferred_from is not None
+    ]

@@ -1,0 +1,121 @@
+"""How full does each GPU get, of what, and does it fit?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.engine.timeline import Timeline
+    from simulator.program.builder import Built
+
+DYNAMIC = ("activations", "transient", "gathered parameters")
+"""What comes and goes during a step: the allocator leaves slack around it."""
+
+
+@dataclass(frozen=True)
+class ClassMemory:
+    """The peak of each of `num_ranks` equal ranks (bytes), first reached at `time_s`; `by_kind` sums to it."""
+
+    rank_class: str
+    stage: int
+    num_ranks: int
+    peak_bytes: float
+    capacity_bytes: float
+    time_s: float
+    by_kind: Mapping[str, float]
+
+    @property
+    def share(self) -> float:
+        """Of the GPU's capacity; above 1 where it does not fit."""
+        return self.peak_bytes / self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Every rank class at its own peak; the properties speak of the fullest one."""
+
+    classes: tuple[ClassMemory, ...]
+
+    @property
+    def fullest(self) -> ClassMemory:
+        """The class with the largest share of its capacity, the first of equals."""
+        return max(self.classes, key=lambda one: one.share)
+
+    @property
+    def peak_bytes(self) -> float:
+        return self.fullest.peak_bytes
+
+    @property
+    def capacity_bytes(self) -> float:
+        return self.fullest.capacity_bytes
+
+    @property
+    def by_kind(self) -> Mapping[str, float]:
+        return self.fullest.by_kind
+
+    @property
+    def rank_class(self) -> str:
+        return self.fullest.rank_class
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.capacity_bytes
+
+    @property
+    def shortfall_bytes(self) -> float:
+        return max(0.0, self.peak_bytes - self.capacity_bytes)
+
+    def by_stage(self) -> list[ClassMemory]:
+        """The fullest class of each pipeline stage, by stage."""
+        fullest: dict[int, ClassMemory] = {}
+        for one in self.classes:
+            if one.stage not in fullest or one.share > fullest[one.stage].share:
+                fullest[one.stage] = one
+        return [fullest[stage] for stage in sorted(fullest)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `memory` object of `clustersim run --json`."""
+        return {
+            "peak_bytes": self.peak_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "fits": self.fits,
+            "shortfall_bytes": self.shortfall_bytes,
+            "by_kind": dict(self.by_kind),
+            "rank_class": self.rank_class,
+            "by_stage": [
+                {
+                    "stage": one.stage,
+                    "peak_bytes": one.peak_bytes,
+                    "capacity_bytes": one.capacity_bytes,
+                    "by_kind": dict(one.by_kind),
+                }
+                for one in self.by_stage()
+            ],
+        }
+
+
+def memory_report(built: Built, timeline: Timeline) -> MemoryReport:
+    """The ledger's peaks with the allocator's slack, a share of what was allocated during the step."""
+    topology = built.communicators.communicators.topology
+    slack = built.setting.software.memory.fragmentation
+    classes = []
+    for peak in timeline.memory:
+        kinds = dict(peak.by_kind)
+        dynamic = sum(amount for kind, amount in kinds.items() if kind in DYNAMIC)
+        if slack * dynamic:
+            kinds["fragmentation"] = slack * dynamic
+        rank = built.communicators.representatives[peak.rank_class]
+        classes.append(
+            ClassMemory(
+                rank_class=built.program.rank_classes[peak.rank_class],
+                stage=built.stage_of_class[peak.rank_class],
+                num_ranks=built.program.members[peak.rank_class],
+                peak_bytes=sum(kinds.values()),
+                capacity_bytes=topology.hardware[int(topology.gpu_hardware[rank])].memory.capacity,
+                time_s=peak.time,
+                by_kind=kinds,
+            )
+        )
+    return MemoryReport(tuple(classes))

@@ -1,0 +1,150 @@
+"""What change of the plan would make it fit, and what would it cost? Tried, not guessed.
+
+Every remedy is a simulated plan. Long steps are simulated with fewer micro-batches: beyond two rounds of the pipeline
+memory no longer grows, and the step grows by the same time for each further round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simulator.costs.memory import state_rule
+from simulator.simulation import simulate
+from simulator.workloads.plan_checks import WORKLOAD_CHECKS
+
+if TYPE_CHECKING:
+    from simulator.hardware.cluster import Cluster
+    from simulator.workloads.plan import Plan
+    from simulator.workloads.workload import Workload
+
+Change = tuple[tuple[str, Any], ...]
+"""Keys of the plan and their new values."""
+
+MOST_CHANGES = 3
+BEAM = 2
+"""Combinations grow from the changes that came nearest to fitting, so many of them at a time."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Settings under which the plan fits, its fullest GPU, and the step time then (an estimate)."""
+
+    settings: Mapping[str, Any]
+    peak_bytes: float
+    capacity_bytes: float
+    step_time_s: float
+
+    @property
+    def command(self) -> str:
+        """As typed after `clustersim run CLUSTER WORKLOAD`."""
+        return " ".join(f"--set {key}={_typed(value)}" for key, value in self.settings.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "set": dict(self.settings),
+            "peak_bytes": self.peak_bytes,
+            "step_time_s": self.step_time_s,
+        }
+
+
+def remedies(cluster: Cluster, workload: Workload, most: int = 5) -> tuple[Remedy, ...]:
+    """The fastest plans, at most `most`, that fit after as few changes as possible; empty if none was found."""
+    if needed_gpus(cluster, workload) > cluster.num_gpus:
+        return ()
+    beam: list[Change] = [()]
+    seen: set[Change] = set()
+    for _ in range(MOST_CHANGES):
+        tried: list[tuple[float, Change, Workload]] = []
+        for change in beam:
+            changed = _apply(workload, change)
+            for step in single_changes(changed.plan):
+                both = tuple(sorted({**dict(change), **dict(step)}.items()))
+                candidate = _apply(workload, both)
+                if both in seen or set(dict(step)) & set(dict(change)) or _faults(cluster, candidate):
+                    continue
+                seen.add(both)
+                tried.append((_peak_share(cluster, candidate), both, candidate))
+        fitting = [(change, candidate) for share, change, candidate in tried if share <= 1.0]
+        if fitting:
+            found = [_remedy(cluster, change, candidate) for change, candidate in fitting]
+            return tuple(sorted(found, key=lambda one: one.step_time_s)[:most])
+        beam = [change for _, change, _ in sorted(tried, key=lambda one: one[:2])[:BEAM]]
+    return ()
+
+
+def needed_gpus(cluster: Cluster, workload: Workload) -> int:
+    """GPUs whose memory holds the model's state alone, were it split without remainder."""
+    capacity = min(group.node.gpu.memory.capacity for group in cluster.node_groups)
+    return int(-(-workload.model.num_parameters * state_rule(workload).total // capacity))
+
+
+def single_changes(plan: Plan) -> Iterator[Change]:
+    """Changes that may save memory, one setting each; what does not apply to the workload is sorted out later."""
+    modes = ("none", "selective", "full")
+    for mode in modes[modes.index(plan.recompute) + 1 :]:
+        yield (("recompute", mode),)
+    if plan.attention == "unfused":
+        yield (("attention", "flash"),)
+    if not plan.sequence_parallel:
+        yield (("sequence_parallel", True),)
+    for stage in range(plan.zero + 1, 4):
+        yield (("zero", stage),)
+    if plan.zero == 3 and not plan.zero3.reshard_after_forward:
+        yield (("zero3.reshard_after_forward", True),)
+    if plan.micro_batch > 1:
+        yield (("micro_batch", plan.micro_batch // 2),)
+    if plan.vpp > 1:
+        yield (("vpp", 1),)
+    for axis in ("tp", "pp", "cp"):
+        freed = (("dp", None),) if plan.dp is not None else ()
+        yield (*freed, (axis, getattr(plan, axis) * 2))
+
+
+def _apply(workload: Workload, change: Change) -> Workload:
+    """The workload with the plan changed, not validated."""
+    plan = workload.plan
+    for key, value in change:
+        head, _, inner = key.partition(".")
+        if inner:
+            value = getattr(plan, head).model_copy(update={inner: value})
+        plan = plan.model_copy(update={head: value})
+    return workload.model_copy(update={"plan": plan})
+
+
+def _faults(cluster: Cluster, workload: Workload) -> bool:
+    return any(True for check in WORKLOAD_CHECKS for _ in check(workload)) or bool(
+        workload.faults_on(cluster.num_gpus)
+    )
+
+
+def _shortened(cluster: Cluster, workload: Workload, rounds: int) -> Workload:
+    """The workload with `rounds` times pp micro-batches, or as it is if it has no more."""
+    plan = workload.plan
+    count = rounds * plan.pp
+    if plan.schedule_name == "gpipe" or workload.num_micro_batches(cluster.num_gpus) <= count:
+        return workload
+    batch = count * plan.micro_batch * plan.data_parallel(cluster.num_gpus)
+    return workload.model_copy(update={"global_batch": batch})
+
+
+def _peak_share(cluster: Cluster, workload: Workload) -> float:
+    return simulate(cluster, _shortened(cluster, workload, 2)).memory.fullest.share
+
+
+def _remedy(cluster: Cluster, change: Change, workload: Workload) -> Remedy:
+    short, longer = (_shortened(cluster, workload, rounds) for rounds in (2, 3))
+    first = simulate(cluster, short)
+    step = first.step_time_s
+    if longer.global_batch > short.global_batch:
+        further = simulate(cluster, longer).step_time_s - step
+        left = workload.global_batch - short.global_batch
+        step += further * left / (longer.global_batch - short.global_batch)
+    memory = first.memory
+    settings = {f"plan.{key}": value for key, value in change}
+    return Remedy(settings, memory.peak_bytes, memory.capacity_bytes, step)
+
+
+def _typed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
