@@ -27,7 +27,8 @@ HOST_SETTINGS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_wmem": "4096 262144 524288",
-    "net/ipv4/tcp_rmem": "4096 262144 524288",
+    "net/ipv4/tcp_rmem": "4096 524288 1048576",  # large frames take up twice their size in buffers
+    "net/ipv4/tcp_autocorking": "0",  # a held-back small segment once stalled a long flow for 40 ms
     "net/ipv4/tcp_no_metrics_save": "1",
     "net/ipv4/tcp_slow_start_after_idle": "0",
 }
@@ -47,7 +48,7 @@ def up(name: str, cluster: Any, *, described_by: str = "", shaper: str = "fair")
     state.check_name(name)
     check_possible()
     wiring = wiring_of(cluster)
-    mtu = shaping.tuning_for(min(wiring.rates.values())).mtu
+    mtu = shaping.mtu_for(min(wiring.rates.values()))
     minicluster = Minicluster(name, described_by, wiring.hosts, wiring.switches, shaper, mtu)
     if commands.namespaces(state.namespace_prefix(name)) or not state.claim(minicluster):
         raise AlreadyUp(f"minicluster {name} is up or was left behind: clustersim minicluster down {name}")

@@ -8,46 +8,55 @@ one leaf class per (source, destination) pair with equal quanta, so that TCP sha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from simulator.calibration.minicluster.wiring import Port, address_of
+from simulator.calibration.minicluster.wiring import HOST_INTERFACE, Port, address_of
 
+HEADERS = 52  # bytes of IP and TCP headers (with timestamps) in every frame
 ETHERNET_HEADER = 14
 QUEUE_LIMIT = 4 << 20  # bytes; above any window used, so nothing is dropped
 SHAPERS = ("fair", "fifo")
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """Settings that follow from a link's rate (bytes/s): chosen so that 50 Mb/s to 1 Gb/s are faithful."""
-
-    mtu: int
-    burst: int
-    """Bytes a port may send at once after a pause; what fits in it passes at CPU speed."""
+def mtu_for(rate: float) -> int:
+    """Frame size for links of `rate` bytes/s: small frames where they are slow, so that little passes as a burst,
+    large ones where they are fast, so that timers and processors keep up (tried from 50 Mb/s to 1 Gb/s)."""
+    megabits = rate * 8e-6
+    return 1500 if megabits <= 60 else 4000 if megabits <= 250 else 9000
 
 
-def tuning_for(rate: float) -> Tuning:
-    """Small frames and burst at low rates; at 1 Gb/s a burst below ~40 kB under-delivers (timer
-    granularity)."""
-    mtu = 4000 if rate < 100e6 / 8 else 9000
-    frame = mtu + ETHERNET_HEADER
-    return Tuning(mtu=mtu, burst=max(2 * frame, round(rate * 320e-6)))
+def burst_for(mtu: int, *, at_host: bool) -> int:
+    """Bytes a port may send at once after a pause, at most 1.5 frames where a message enters the network.
+
+    A switch's port has 4: what the jitter of the port before it cost, it must be able to make up for.
+    """
+    return (3 if at_host else 8) * (mtu + ETHERNET_HEADER) // 2
+
+
+def wire_rate(rate: float, mtu: int) -> float:
+    """The rate to shape frames to so that full frames deliver `rate` bytes/s of payload.
+
+    A description's bandwidth is what messages get; how much framing a real network adds is not its subject.
+    """
+    return rate * (mtu + ETHERNET_HEADER) / (mtu - HEADERS)
 
 
 def port_lines(port: Port, mtu: int, shaper: str = "fair") -> list[str]:
     """`tc -batch` lines for one port. Raises ValueError for an unknown shaper."""
     if shaper not in SHAPERS:
         raise ValueError(f"shaper {shaper}: use one of {', '.join(SHAPERS)}")
-    burst = max(tuning_for(port.rate).burst, 2 * (mtu + ETHERNET_HEADER))
-    rate = _tc_rate(port.rate)
+    bits = wire_rate(port.rate, mtu) * 8
     if shaper == "fifo":
-        return [f"qdisc add dev {port.interface} root tbf rate {rate} burst {burst} limit {QUEUE_LIMIT}"]
-    return _fair_lines(port, rate, burst, mtu + ETHERNET_HEADER)
+        burst = burst_for(mtu, at_host=port.interface == HOST_INTERFACE)
+        return [
+            f"qdisc add dev {port.interface} root tbf rate {bits:.0f}bit burst {burst} limit {QUEUE_LIMIT}"
+        ]
+    return _fair_lines(port, bits, mtu)
 
 
-def _fair_lines(port: Port, rate: str, burst: int, quantum: int) -> list[str]:
-    dev = f"dev {port.interface}"
-    share = f"{math.floor(port.rate * 8 / (len(port.pairs) + 1))}bit"
+def _fair_lines(port: Port, bits: float, mtu: int) -> list[str]:
+    dev, quantum = f"dev {port.interface}", mtu + ETHERNET_HEADER
+    burst = burst_for(mtu, at_host=port.interface == HOST_INTERFACE)
+    rate, share = f"{bits:.0f}bit", f"{math.floor(bits / (len(port.pairs) + 1))}bit"
     leaf = f"rate {share} ceil {rate} burst {burst} cburst {burst} quantum {quantum}"
     # Class ffff takes what no filter names, so that nothing ever passes unshaped.
     lines = [
@@ -63,7 +72,3 @@ def _fair_lines(port: Port, rate: str, burst: int, quantum: int) -> list[str]:
             f"match ip dst {address_of(destination)}/32 flowid 1:{number:x}",
         ]
     return lines
-
-
-def _tc_rate(rate: float) -> str:
-    return f"{round(rate * 8)}bit"
