@@ -16,7 +16,6 @@ finds the phases again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -44,30 +43,50 @@ class Demand:
         self.mark = 0
 
 
-@dataclass(slots=True)
 class Chain:
     """A run of phases as steps. Step k: `delays[k]` seconds, then `works[k]` units of `demands[k]`.
 
-    `work_at[k]` and `ends[k]` are the coordinates at which its work begins and ends; `phase_ends` and
-    `phase_work_at` are those of the original phases.
+    `work_at[k]` and `ends[k]` are the coordinates at which its work begins and ends; `phase_ends` are those of the
+    ends of the original phases. `resources` are the shared ones that any step draws on; the chain `varies` if the
+    capacity of one of them changes at some time.
     """
 
-    phases: tuple[Phase, ...]
-    delays: list[float] = field(default_factory=list)
-    works: list[float] = field(default_factory=list)
-    demands: list[Demand | None] = field(default_factory=list)
-    work_at: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    phase_work_at: list[float] = field(default_factory=list)
-    phase_ends: list[float] = field(default_factory=list)
-    resources: tuple[int, ...] = ()
-    """Shared resources that any step draws on."""
-    varies: bool = False
-    """Whether the capacity of one of them changes at some time."""
-    solo_work_at: list[float] = field(default_factory=list)
-    solo_ends: list[float] = field(default_factory=list)
-    solo_epoch: int = -1
-    """Like `work_at` and `ends`, at the capacities after that many changes; the same unless it `varies`."""
+    __slots__ = (
+        "delays",
+        "demands",
+        "ends",
+        "phase_ends",
+        "phases",
+        "resources",
+        "solo_ends",
+        "solo_epoch",
+        "solo_work_at",
+        "varies",
+        "work_at",
+        "works",
+    )
+
+    def __init__(self, phases: tuple[Phase, ...], phase_ends: list[float]) -> None:
+        self.phases = phases
+        self.phase_ends = phase_ends
+        self.delays: list[float] = []
+        self.works: list[float] = []
+        self.demands: list[Demand | None] = []
+        self.work_at: list[float] = []
+        self.ends: list[float] = []
+        self.resources: tuple[int, ...] = ()
+        self.varies = False
+        # Like `work_at` and `ends`, at the capacities after `solo_epoch` changes; the same lists unless it `varies`.
+        self.solo_work_at = self.work_at
+        self.solo_ends = self.ends
+        self.solo_epoch = -1
+
+    def add_step(self, delay: float, work: float, demand: Demand | None, work_at: float, end: float) -> None:
+        self.delays.append(delay)
+        self.works.append(work)
+        self.demands.append(demand)
+        self.work_at.append(work_at)
+        self.ends.append(end)
 
     def time_alone(self, capacities: Sequence[float], epoch: int) -> float:
         """Seconds it takes alone after `epoch` capacity changes; infinite if it would stall."""
@@ -98,97 +117,89 @@ class Chains:
         self._merge_phases = merge_phases
         self._varying = {change.resource for change in program.capacity_changes if change.time > 0.0}
         self._demands: dict[tuple[Draws, float, float], Demand] = {}
+        self._uses: dict[int, tuple[Demand | None, float]] = {}  # of phases met before, by identity
         self._private = private_resources(program) - self._varying if find_private else frozenset()
         chains: dict[int, Chain] = {}
         self.of_task: list[Chain] = []
         for task in program.tasks:
-            chain = chains.get(id(task.phases))
+            phases = task.phases
+            chain = chains.get(id(phases))
             if chain is None:
-                chain = chains[id(task.phases)] = self._chain(task.phases)
+                chain = chains[id(phases)] = self._chain(phases)
             self.of_task.append(chain)
 
     def _chain(self, phases: tuple[Phase, ...]) -> Chain:
-        chain = Chain(phases)
-        delay = coordinate = 0.0
+        phase_ends: list[float] = []
+        chain = Chain(phases, phase_ends)
+        used: set[int] = set()
+        uses, merge = self._uses, self._merge_phases
+        last: Demand | None = None
+        delay = end = 0.0  # the delay not yet in a step, and the coordinate reached
         for phase in phases:
-            demand, fixed = self._demand(phase)
-            at = coordinate + phase.latency
-            chain.phase_work_at.append(at)
+            use = uses.get(id(phase))
+            if use is None:
+                use = uses[id(phase)] = self._use(phase)
+            demand, seconds = use
+            latency = phase.latency
+            work_at = end + latency
+            end = work_at + seconds
+            phase_ends.append(end)
             if demand is None:
-                delay += phase.latency + fixed
-                coordinate = at + fixed
+                delay += latency + seconds
+                if not merge and delay > 0.0:
+                    chain.add_step(delay, 0.0, None, end, end)
+                    delay, last = 0.0, None
+                continue
+            delay += latency
+            if merge and demand is last and delay == 0.0:
+                chain.works[-1] += phase.work
+                chain.ends[-1] = end
             else:
-                delay += phase.latency
-                coordinate = at + phase.work / demand.nominal_rate
-                if self._merge_phases and delay == 0.0 and chain.demands and chain.demands[-1] is demand:
-                    chain.works[-1] += phase.work
-                    chain.ends[-1] = coordinate
-                else:
-                    self._add_step(chain, delay, phase.work, demand, at, coordinate)
-                delay = 0.0
-            if not self._merge_phases and delay > 0.0:
-                self._add_step(chain, delay, 0.0, None, coordinate, coordinate)
-                delay = 0.0
-            chain.phase_ends.append(coordinate)
+                chain.add_step(delay, phase.work, demand, work_at, end)
+                used.update(demand.resources)
+                delay, last = 0.0, demand
         if delay > 0.0 or not chain.ends:
-            self._add_step(chain, delay, 0.0, None, coordinate, coordinate)
-        used = {resource for demand in chain.demands if demand for resource in demand.resources}
-        chain.resources = tuple(sorted(used))
-        chain.varies = not self._varying.isdisjoint(used)
-        chain.solo_work_at, chain.solo_ends = chain.work_at, chain.ends
+            chain.add_step(delay, 0.0, None, end, end)
+        if used:
+            chain.resources = tuple(sorted(used))
+            chain.varies = not self._varying.isdisjoint(used)
         return chain
 
-    @staticmethod
-    def _add_step(
-        chain: Chain, delay: float, work: float, demand: Demand | None, work_at: float, end: float
-    ) -> None:
-        chain.delays.append(delay)
-        chain.works.append(work)
-        chain.demands.append(demand)
-        chain.work_at.append(work_at)
-        chain.ends.append(end)
-
-    def _demand(self, phase: Phase) -> tuple[Demand | None, float]:
-        """The phase's demand on shared resources, or None and the seconds its work takes."""
-        if phase.work == 0.0:
+    def _use(self, phase: Phase) -> tuple[Demand | None, float]:
+        """The phase's demand on shared resources, or None, and the nominal seconds its work takes."""
+        work = phase.work
+        if work == 0.0:
             return None, 0.0
-        private, capacities, cap, shared = self._private, self._capacities, phase.cap, []
-        for draw in phase.draws:
-            resource, amount = draw
-            if amount == 0.0:
-                continue
-            if resource in private:
-                cap = min(cap, capacities[resource] / amount)
-            else:
-                shared.append(draw)
+        private, capacities, cap, shared = self._private, self._capacities, phase.cap, phase.draws
+        if private or 0.0 in [amount for _, amount in shared]:
+            for resource, amount in phase.draws:
+                if resource in private and amount > 0.0:
+                    cap = min(cap, capacities[resource] / amount)
+            shared = tuple([draw for draw in phase.draws if draw[0] not in private and draw[1] > 0.0])
         if not shared:
-            return None, phase.work / cap
-        draws = tuple(shared)
-        key = (draws, cap, phase.weight)
+            return None, work / cap
+        key = (shared, cap, phase.weight)
         demand = self._demands.get(key)
         if demand is None:
-            nominal = alone(capacities, draws, cap)
-            if not 0.0 < nominal < inf and not self._varying.isdisjoint(r for r, _ in draws):
+            nominal = alone(capacities, shared, cap)
+            if not 0.0 < nominal < inf and not self._varying.isdisjoint(r for r, _ in shared):
                 nominal = 1.0  # any scale will do while there is none of its own: see `Chain.varies`
-            demand = self._demands[key] = Demand(len(self._demands), draws, cap, phase.weight, nominal)
-        return demand, 0.0
+            demand = self._demands[key] = Demand(len(self._demands), shared, cap, phase.weight, nominal)
+        return demand, work / demand.nominal_rate
 
 
 def private_resources(program: Program) -> frozenset[int]:
     """Resources whose users all have a lane in common, and so never use it at the same time."""
-    drawn_by: dict[int, tuple[int, ...]] = {}
-    common: dict[int, frozenset[int]] = {}
-    seen: set[tuple[int, tuple[int, ...]]] = set()
+    phases_on: dict[tuple[int, ...], dict[int, tuple[Phase, ...]]] = {}  # lanes -> phases, by identity
     for task in program.tasks:
-        key = (id(task.phases), task.lanes)
-        if key in seen:
-            continue
-        seen.add(key)
-        drawn = drawn_by.get(id(task.phases))
-        if drawn is None:
-            drawn = tuple({r for phase in task.phases if phase.work > 0.0 for r, a in phase.draws if a > 0.0})
-            drawn_by[id(task.phases)] = drawn
-        for resource in drawn:
-            lanes = common.get(resource)
-            common[resource] = lanes.intersection(task.lanes) if lanes is not None else frozenset(task.lanes)
+        if task.lanes in phases_on:
+            phases_on[task.lanes][id(task.phases)] = task.phases
+        else:
+            phases_on[task.lanes] = {id(task.phases): task.phases}
+    common: dict[int, frozenset[int]] = {}
+    for lanes, runs in phases_on.items():
+        draws = {phase.draws for phases in runs.values() for phase in phases if phase.work > 0.0}
+        for resource in {resource for drawn in draws for resource, amount in drawn if amount > 0.0}:
+            before = common.get(resource)
+            common[resource] = frozenset(lanes) if before is None else before.intersection(lanes)
     return frozenset(resource for resource, lanes in common.items() if lanes)

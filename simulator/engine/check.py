@@ -106,17 +106,22 @@ def check_phases(program: Program) -> None:
     for change in program.capacity_changes:
         if change.time > 0.0:
             best[change.resource] = max(best[change.resource], change.capacity)
-    seen: set[int] = set()  # builders share phases among thousands of tasks: check each tuple once
+    seen: set[int] = set()  # builders share phases among thousands of tasks: check each once
+    checked: set[tuple[int, int]] = set()
     for i, task in enumerate(program.tasks):
-        if id(task.phases) in seen:
+        key = (id(task.phases), len(task.lanes))
+        if key in checked:
             continue
-        seen.add(id(task.phases))
+        checked.add(key)
+        num_lanes = len(task.lanes)
         for phase in task.phases:
-            fault = _fault_of_amounts(phase) or _fault_of_draws(phase, program, best)
-            if fault:
-                raise ProgramError(f"task {i}, phase {phase.label!r}: {fault}")
-            if not 0 <= phase.lane < len(task.lanes):
-                raise ProgramError(f"task {i}, phase {phase.label!r}: lane {phase.lane} of {len(task.lanes)}")
+            if not 0 <= phase.lane < num_lanes:
+                raise ProgramError(f"task {i}, phase {phase.label!r}: lane {phase.lane} of {num_lanes}")
+            if id(phase) not in seen:
+                seen.add(id(phase))
+                fault = _fault_of_amounts(phase) or _fault_of_draws(phase, program, best)
+                if fault:
+                    raise ProgramError(f"task {i}, phase {phase.label!r}: {fault}")
 
 
 def _fault_of_amounts(phase: Phase) -> str:

@@ -107,7 +107,8 @@ class Network:
         self._cache: dict[tuple[int, ...], list[float]] | None = {} if cache else None
         self._users: list[dict[Demand, None]] = [{} for _ in capacities]
         self._changed: list[int] = []  # resources from which the affected components are reached
-        self._mark = 0
+        self._mark = 0  # number of the present `solve`
+        self._marks = [0] * len(capacities)  # the last in which each resource was met
 
     @property
     def has_changed(self) -> bool:
@@ -157,13 +158,21 @@ class Network:
 
     def _component(self, resource: int) -> list[Demand]:
         """Demands connected to `resource` and not met before in this `solve`, by index."""
-        mark, found, front = self._mark, [], [resource]
+        mark, marks, users = self._mark, self._marks, self._users
+        if marks[resource] == mark:
+            return []
+        marks[resource] = mark
+        found: list[Demand] = []
+        front = [resource]
         while front:
-            for demand in self._users[front.pop()]:
+            for demand in users[front.pop()]:
                 if demand.mark != mark:
                     demand.mark = mark
                     found.append(demand)
-                    front += demand.resources
+                    for other in demand.resources:
+                        if marks[other] != mark:
+                            marks[other] = mark
+                            front.append(other)
         if len(found) > 1:
             found.sort(key=_index)
         return found
