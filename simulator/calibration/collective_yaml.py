@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.costs.collectives import CollectiveCalibration
 
-UNITS = {"base": "us", "hop": "us", "network_hop": "us"}
+UNITS = {"base": "us", "network_base": "us", "hop": "us", "network_hop": "us", "multi_node_hop": "us"}
 
 
 def digits(value: float, significant: int = 3) -> str:
@@ -40,6 +40,8 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
         for op, by_ranks in calibration.switches.items():
             shown = ", ".join(f"{n}: {digits(size / 2**20)} MiB" for n, size in sorted(by_ranks.items()))
             lines.append(f"  {op}: {{{shown}}}")
+    if calibration.crowding:
+        lines.append(f"crowding: {digits(calibration.crowding)}")
     if calibration.in_network_min_ranks != 2:
         lines.append(f"in_network_min_ranks: {calibration.in_network_min_ranks}")
     lines.append(f"gpu_share: {digits(calibration.gpu_share)}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, sqrt
 from typing import Any
@@ -18,12 +18,17 @@ FloatArray = npt.NDArray[np.float64]
 
 BOUNDS = {
     "base": (1e-7, 1e-2),
-    "hop": (1e-9, 1e-3),
-    "network_hop": (1e-8, 1e-2),
+    "hop": (1e-7, 1e-3),
+    "network_base": (1e-7, 1e-2),
+    "network_hop": (1e-7, 1e-2),
+    "network_trips": (0.5, 10.0),
+    "multi_node_hop": (1e-7, 1e-3),
+    "hop_latency": (1e-7, 1e-2),
     "scale_up": (1e-3, 1.0),
     "nic": (1e-3, 1.0),
-    "overlap": (0.4, 4.0),
+    "overlap": (0.5, 4.0),
     "local": (0.05, 5.0),
+    "crowding": (0.05, 4.0),
 }
 """Parameter name → range in which it is sought."""
 
@@ -32,29 +37,46 @@ PRIOR = 0.02
 """Weight of staying near the starting value (per unit of log), which settles what no measurement touches."""
 
 
+Path = tuple[str, ...]
+Match = Callable[[Path], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Fitted parameters, and mean absolute percentage errors on the rows fitted and on those left out."""
+    """Fitted parameters; `hop_latencies` are those of the machines whose network was fitted along."""
 
     calibration: CollectiveCalibration
-    error: float
-    error_left_out: float | None
+    hop_latencies: dict[str, float]
 
 
 def fit(
-    start: CollectiveCalibration, rows: Sequence[Measurement], left_out: Sequence[Measurement] = ()
+    start: CollectiveCalibration,
+    rows: Sequence[Measurement],
+    fitted: Match = lambda path: True,
+    hop_latencies: dict[str, float] | None = None,
+    rounds: int = 3,
 ) -> Fit:
-    """Refine every latency and rate of `start`, and where the tuner changes protocol, to match `rows`.
+    """Refine the latencies and rates of `start` whose path `fitted` accepts, and its switches, to match `rows`.
 
-    Alternates a robust least-squares fit of the continuous parameters with a scan of the switch sizes.
+    `hop_latencies` are machines of `rows` whose network latency is unknown, with a first guess. Alternates a scan
+    of the sizes at which the tuner changes protocol with a robust least-squares fit of everything continuous.
     """
-    calibration = start
-    for _ in range(3):
-        calibration = fitted_switches(calibration, rows)
-        calibration = fitted_parameters(calibration, rows)
-    error = float(np.mean(np.abs(np.expm1(residuals(calibration, rows)))))
-    others = float(np.mean(np.abs(np.expm1(residuals(calibration, left_out))))) if left_out else None
-    return Fit(calibration, error, others)
+    found = Fit(start, dict(hop_latencies or {}))
+    for _ in range(rounds):
+        here = on_networks(rows, found.hop_latencies)
+        found = Fit(fitted_switches(found.calibration, here), found.hop_latencies)
+        found = fitted_parameters(found, rows, fitted)
+    return found
+
+
+def on_networks(rows: Sequence[Measurement], hop_latencies: dict[str, float]) -> list[Measurement]:
+    """The rows with the network latency of their machine replaced where one is given."""
+    return [
+        replace(row, group=replace(row.group, hop_latency=hop_latencies[row.system]))
+        if row.system in hop_latencies and row.group.num_nodes > 1
+        else row
+        for row in rows
+    ]
 
 
 def predicted(calibration: CollectiveCalibration, row: Measurement) -> float:
@@ -67,27 +89,36 @@ def residuals(calibration: CollectiveCalibration, rows: Iterable[Measurement]) -
     return np.array([log(predicted(calibration, row) / row.seconds) for row in rows])
 
 
-def free_parameters(calibration: CollectiveCalibration, network: bool) -> dict[tuple[str, ...], float]:
-    """Path → value of every continuous parameter; those of the network only if `network`."""
-    found: dict[tuple[str, ...], float] = {}
+def free_parameters(calibration: CollectiveCalibration, fitted: Match) -> dict[Path, float]:
+    """Path → value of every continuous parameter that `fitted` accepts."""
+    found: dict[Path, float] = {}
     for algorithm, protocols in calibration.algorithms.items():
         for protocol, rates in protocols.items():
-            for name in ("base", "hop", "scale_up", "overlap", *(("network_hop", "nic") if network else ())):
+            for name in (
+                "base",
+                "hop",
+                "network_base",
+                "network_hop",
+                "network_trips",
+                "multi_node_hop",
+                "scale_up",
+                "nic",
+                "overlap",
+            ):
                 if name != "overlap" or protocol == "simple":
-                    found["algorithms", algorithm, protocol, name] = getattr(rates, name)
+                    found["algorithms", algorithm, protocol, name] = getattr(rates, name) or 0.0
     for op, factors in calibration.operations.items():
-        for name in ("scale_up", "local"):
-            if getattr(factors, name) is not None:
-                found["operations", op, name] = getattr(factors, name)
-    return {path: value for path, value in found.items() if value > 0.0}
+        for name in ("scale_up", "nic", "local"):
+            found["operations", op, name] = getattr(factors, name) or 0.0
+    found["crowding",] = calibration.crowding
+    return {path: value for path, value in found.items() if value > 0.0 and fitted(path)}
 
 
-def with_parameters(
-    calibration: CollectiveCalibration, values: dict[tuple[str, ...], float]
-) -> CollectiveCalibration:
+def with_parameters(calibration: CollectiveCalibration, values: dict[Path, float]) -> CollectiveCalibration:
     """A copy with the parameters at these paths replaced."""
     tree: dict[str, Any] = {}
-    for (head, *rest), value in values.items():
+    own = {path[0]: value for path, value in values.items() if len(path) == 1}
+    for (head, *rest), value in ((path, v) for path, v in values.items() if len(path) > 1):
         tree.setdefault(head, {}).setdefault(tuple(rest[:-1]), {})[rest[-1]] = value
     algorithms = {
         name: {
@@ -100,35 +131,39 @@ def with_parameters(
         op: factors.model_copy(update=tree.get("operations", {}).get((op,), {}))
         for op, factors in calibration.operations.items()
     }
-    return calibration.model_copy(update={"algorithms": algorithms, "operations": operations})
+    return calibration.model_copy(update={"algorithms": algorithms, "operations": operations, **own})
 
 
-def bounds(path: tuple[str, ...]) -> tuple[float, float]:
+def bounds(path: Path) -> tuple[float, float]:
     """Range of the parameter at `path`."""
-    if path[0] == "operations" and path[-1] != "local":
+    if path[0] == "operations" and path[-1] in ("scale_up", "nic"):
         return FACTOR_BOUNDS
     return BOUNDS[path[-1]]
 
 
-def fitted_parameters(
-    calibration: CollectiveCalibration, rows: Sequence[Measurement]
-) -> CollectiveCalibration:
+def fitted_parameters(start: Fit, rows: Sequence[Measurement], fitted: Match) -> Fit:
     """The continuous parameters by trust-region least squares in log space, soft in the tails (outliers)."""
     from scipy.optimize import least_squares
 
-    start = free_parameters(calibration, network=any(row.group.num_nodes > 1 for row in rows))
-    paths = list(start)
-    low, high = (np.log([bounds(path)[side] for path in paths]) for side in (0, 1))
-    first = np.clip(np.log(list(start.values())), low + 1e-6, high - 1e-6)
+    values = free_parameters(start.calibration, fitted)
+    values |= {("systems", system, "hop_latency"): value for system, value in start.hop_latencies.items()}
+    low, high = (np.log([bounds(path)[side] for path in values]) for side in (0, 1))
+    first = np.clip(np.log(list(values.values())), low + 1e-6, high - 1e-6)
+
+    def at(x: FloatArray) -> Fit:
+        named = dict(zip(values, np.exp(x).tolist(), strict=True))
+        networks = {path[1]: named.pop(path) for path in values if path[0] == "systems"}
+        return Fit(with_parameters(start.calibration, named), networks)
 
     def errors(x: FloatArray) -> FloatArray:
-        candidate = with_parameters(calibration, dict(zip(paths, np.exp(x).tolist(), strict=True)))
-        return np.concatenate([residuals(candidate, rows), PRIOR * (x - first)])
+        candidate = at(x)
+        here = on_networks(rows, candidate.hop_latencies)
+        return np.concatenate([residuals(candidate.calibration, here), PRIOR * (x - first)])
 
     solution = least_squares(
         errors, first, bounds=(low, high), loss="soft_l1", f_scale=0.06, diff_step=1e-3, max_nfev=60
     )
-    return with_parameters(calibration, dict(zip(paths, np.exp(solution.x).tolist(), strict=True)))
+    return at(solution.x)
 
 
 def fitted_switches(calibration: CollectiveCalibration, rows: Sequence[Measurement]) -> CollectiveCalibration:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,8 +12,9 @@ from pathlib import Path
 from pydantic import Field, TypeAdapter
 
 from simulator.costs.collectives.group import GroupShape
+from simulator.costs.collectives.mesh import ring_lanes
 from simulator.description.base import Description
-from simulator.description.quantities import FROM_TEXT, BytesPerSecond, Seconds
+from simulator.description.quantities import FROM_TEXT, BytesPerSecond, Fraction, Seconds
 
 FOLDER = Path(__file__).parent / "data" / "collectives"
 
@@ -22,8 +25,14 @@ class System(Description):
     calibration: str = Field(description="Catalogue name of the collective calibration that stands for it.")
     scale_up_kind: str = Field(default="nvswitch", description="Interconnect inside a node.")
     scale_up_bandwidth: BytesPerSecond = Field(description="Per GPU and direction.")
+    links: tuple[tuple[int, int, int], ...] = Field(
+        default=(), description="nvlink_mesh: [GPU, GPU, lanes]; measured groups are its first GPUs."
+    )
     in_network_reduction: bool = Field(default=False, description="The scale-up switch can add.")
     nic_bandwidth: BytesPerSecond | None = Field(default=None, description="Per node and direction.")
+    nic_efficiency: Fraction = Field(
+        default=1.0, description="What this machine's network stack achieves of its line rate (1: as usual)."
+    )
     hop_latency: Seconds = Field(default=0.0, description="Node to node, one way.")
     note: str = Field(default="", description="Where its figures come from.")
 
@@ -56,37 +65,39 @@ def systems() -> dict[str, System]:
 
 def group_on(system: System, ranks: int, nodes: int, dtype: str = "fp16") -> GroupShape:
     """The shape of `ranks` ranks on `nodes` nodes of a machine. NVLink SHARP cannot add 8-bit integers."""
+    scale_up = system.scale_up_bandwidth
+    if system.links and nodes == 1:
+        lanes = sum(n for a, b, n in system.links if 0 in (a, b))
+        scale_up *= ring_lanes(system.links, range(ranks)) / lanes
     return GroupShape(
         num_ranks=ranks,
         num_nodes=nodes,
         scale_up_kind=system.scale_up_kind,
         in_network_reduction=system.in_network_reduction and dtype != "int8",
-        scale_up_bandwidth=system.scale_up_bandwidth,
-        nic_bandwidth=(system.nic_bandwidth or 0.0) if nodes > 1 else 0.0,
+        scale_up_bandwidth=scale_up,
+        nic_bandwidth=(system.nic_bandwidth or 0.0) * system.nic_efficiency if nodes > 1 else 0.0,
         hop_latency=system.hop_latency if nodes > 1 else 0.0,
     )
 
 
 def measurements(names: Iterable[str] | None = None) -> list[Measurement]:
     """Every measurement on the machines named (all for None), in file order."""
-    import pandas as pd
-
     wanted = set(systems() if names is None else names)
     rows: list[Measurement] = []
     for path in sorted(FOLDER.glob("*.csv.gz")):
-        table = pd.read_csv(path, keep_default_na=False)
-        for row in table[table.system.isin(wanted)].itertuples():
-            group = group_on(systems()[row.system], int(row.ranks), int(row.nodes), row.dtype)
-            rows.append(
-                Measurement(
-                    row.system,
-                    row.op,
-                    row.dtype,
-                    group,
-                    float(row.size_bytes),
-                    float(row.seconds),
-                    row.split,
-                    row.source,
-                )
-            )
+        with gzip.open(path, "rt", newline="") as text:
+            rows += [_measurement(row) for row in csv.DictReader(text) if row["system"] in wanted]
     return rows
+
+
+def _measurement(row: dict[str, str]) -> Measurement:
+    return Measurement(
+        system=row["system"],
+        op=row["op"],
+        dtype=row["dtype"],
+        group=group_on(systems()[row["system"]], int(row["ranks"]), int(row["nodes"]), row["dtype"]),
+        size=float(row["size_bytes"]),
+        seconds=float(row["seconds"]),
+        split=row["split"],
+        source=row["source"],
+    )

@@ -55,12 +55,12 @@ def candidates(
 ) -> Iterator[CollectiveCost]:
     """The cost under every algorithm and protocol that the library would consider at this size."""
     factors = library.operations.get(op, PLAIN)
-    limit = library.small_message_limit(op, group.num_ranks)
+    limit = library.small_message_limit(op, group.num_ranks) if group.num_nodes == 1 else None
     for name in library.choices.get(op, ()):
         if refused(name, op, group, library) is None:
             movement = ALGORITHMS[name].movement(op, size, group)
             for protocol, rates in considered(library.algorithms[name], size, limit).items():
-                yield cost_of(name, protocol, rates, factors, movement, group, library.gpu_share)
+                yield cost_of(name, protocol, rates, factors, movement, group, library)
 
 
 SMALL = ("ll", "ll128")
@@ -82,30 +82,34 @@ def cost_of(
     factors: OperationFactors,
     movement: Movement,
     group: GroupShape,
-    gpu_share: float,
+    library: CollectiveCalibration,
 ) -> CollectiveCost:
     """The cost of one movement at given rates.
 
-    Time = base + (hops^q + transfer^q)^(1/q). The transfer time is what the busiest link needs at its
+    Time = base + (hops^q + transfer^q)^(1/q), q = 1 across nodes. The transfer time is what the busiest link needs at its
     achieved rate; everything else counts as latency, during which no link is held.
     """
     scale_up, nic = loads(movement.pattern, group)
-    efficiency = {"scale_up": rates.scale_up * factors.scale_up, "nic": rates.nic * factors.nic}
+    crowd = max(1.0, group.ranks_per_node / 2) ** -library.crowding
+    efficiency = {"scale_up": rates.scale_up * factors.scale_up * crowd, "nic": rates.nic * factors.nic}
     if factors.local is not None and scale_up > 0.0:
         # The copy of a rank's own part passes through the same SMs as what it sends.
         extra = movement.local / (scale_up * movement.volume) * efficiency["scale_up"] / factors.local
         efficiency["scale_up"] /= 1.0 + extra
     transfer = bandwidth_seconds(scale_up * movement.volume, nic * movement.volume, efficiency, group)
-    hops = movement.steps * rates.hop + movement.network_steps * (rates.network_hop + group.hop_latency)
-    exposed = combined(hops, transfer, rates.overlap) - transfer
+    hop = rates.hop if group.num_nodes == 1 or rates.multi_node_hop is None else rates.multi_node_hop
+    network_hop = rates.network_hop + rates.network_trips * group.hop_latency
+    hops = movement.steps * hop + movement.network_steps * network_hop
+    base = rates.base + (rates.network_base if group.num_nodes > 1 else 0.0)
+    exposed = combined(hops, transfer, rates.overlap if group.num_nodes == 1 else 1.0) - transfer
     return CollectiveCost(
         algorithm=algorithm,
         protocol=protocol,
-        latency=rates.base + exposed,
+        latency=base + exposed,
         pattern=movement.pattern,
         volume=movement.volume,
         efficiency=efficiency,
-        gpu_share=gpu_share,
+        gpu_share=library.gpu_share,
     )
 
 

@@ -18,9 +18,22 @@ class Protocol(Description):
 
     base: Seconds = Field(description="Seconds from the start of the kernel to its end with nothing to do.")
     hop: Seconds = Field(description="Seconds per dependent hop between GPUs of one node.")
+    network_base: Seconds = Field(
+        default=0.0, description="What a group that spans nodes pays once more (proxies, registration)."
+    )
     network_hop: Seconds = Field(
         default=0.0,
         description="Seconds of software per dependent hop between nodes, besides the network's latency.",
+    )
+    network_trips: float = Field(
+        default=1.0,
+        ge=0.0,
+        description="How often a hop between nodes waits for the network's one-way latency: once where flags "
+        "travel with the data, more where the receiver grants buffers and the sender confirms.",
+    )
+    multi_node_hop: Seconds | None = Field(
+        default=None,
+        description="The same as hop in a group that spans nodes, if the library runs it otherwise there.",
     )
     scale_up: Fraction = Field(description="Largest achieved rate as a fraction of the scale-up bandwidth.")
     nic: Fraction = Field(
@@ -29,8 +42,8 @@ class Protocol(Description):
     overlap: float = Field(
         default=1.0,
         gt=0.0,
-        description="Exponent q of (hops^q + transfer^q)^(1/q): 1 adds the two, more hides the shorter one, "
-        "less lets them hinder each other.",
+        description="Exponent q of (hops^q + transfer^q)^(1/q) on one node: 1 adds the two, more hides the "
+        "shorter one, less lets them hinder each other. Across nodes they add.",
     )
 
 
@@ -74,6 +87,12 @@ class CollectiveCalibration(Named):
     )
     in_network_min_ranks: int = Field(
         default=2, ge=1, description="Fewest ranks of a node for in-network reduction."
+    )
+    crowding: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="A rank's share of the paths inside a node falls with (ranks per node / 2)^-crowding: 0 "
+        "behind a switch, above it where ranks share a PCIe root.",
     )
     gpu_share: Fraction = Field(
         description="Fraction of a GPU's compute rate that a running collective takes from overlapped kernels"
