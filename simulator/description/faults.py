@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 LONGEST_TEXT = 80
+MOST_FAULTS = 100  # listed of one file: nobody reads more, and each one costs a search for what was meant
 
 
 @dataclass(frozen=True, slots=True)

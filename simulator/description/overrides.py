@@ -8,7 +8,7 @@ the setting itself.
 from __future__ import annotations
 
 from collections.abc import Mapping as Dict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.description.faults import DescriptionError, Place, fault_at, shown, suggestion
@@ -19,6 +19,8 @@ from simulator.description.yaml_reader import parse_value
 
 HEADS = {"cluster": "cluster", "workload": "workload", "model": "workload", "plan": "workload"}
 """First part of a setting → the description that it belongs to."""
+
+Path = tuple[str, ...]
 
 
 def split_settings(settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -51,69 +53,53 @@ def apply_overrides(tree: Mapping, kind: Kind, overrides: Dict[str, Any], resolv
     """The tree with every override laid over it, shorter keys first; faults go to the resolver."""
     for key, value in sorted(overrides.items(), key=lambda item: item[0].count(".")):
         place = Place(f"--set {_full_key(kind, key)}={_written(value)}")
+        path = tuple(key.removeprefix("workload.").removeprefix("cluster.").split("."))
         try:
-            node = parse_value(value, place) if isinstance(value, str) else None
-            node = node if node is not None else from_plain(value, place)
-            path = tuple(key.removeprefix("workload.").removeprefix("cluster.").split("."))
-            changed = _set(tree, path, node, kind, place, resolver, ())
-            if isinstance(changed, Mapping):
-                tree = changed
+            node = parse_value(value, place) if isinstance(value, str) else from_plain(value, place)
+            tree = _Setting(node, place, resolver).in_mapping(tree, path, kind, ())
         except DescriptionError as error:
             resolver.faults += error.faults
     return tree
 
 
-def _set(
-    tree: Node,
-    path: tuple[str, ...],
-    value: Node,
-    kind: Kind,
-    place: Place,
-    resolver: Resolver,
-    above: tuple[str, ...],
-) -> Node:
-    """`tree` with `value` at `path`; mappings on the way that are missing or null are made."""
-    if not path:
-        raise DescriptionError([fault_at(place, "", "names no key")])
-    key, rest = path[0], path[1:]
-    here = (*above, key)
-    if isinstance(tree, Sequence):
-        return _set_item(tree, path, value, kind, place, resolver, above)
-    if isinstance(tree, Scalar):
-        if tree.value is not None:
-            message = f"{shown(tree.text)} has no keys below it"
-            raise DescriptionError([fault_at(place, ".".join(above), message)])
-        tree = Mapping({}, place, {})
-    inner = KINDS[dict(kind.references).get(key, kind.name)]
-    old = tree.entries.get(key, Scalar(None, place))
-    if rest:
-        new = _set(old, rest, value, inner, place, resolver, here)
-    else:
-        new = merge(old, resolver.value(key, value, kind, here))
-    return tree.with_entry(key, new, place)
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One value on its way into a tree. `path` is what is left of its key, `above` what was passed."""
 
+    value: Node
+    place: Place
+    resolver: Resolver
 
-def _set_item(
-    tree: Sequence,
-    path: tuple[str, ...],
-    value: Node,
-    kind: Kind,
-    place: Place,
-    resolver: Resolver,
-    above: tuple[str, ...],
-) -> Sequence:
-    """As _set, inside a list: the key is a number from 0."""
-    key, rest, here = path[0], path[1:], (*above, path[0])
-    if not key.isdecimal() or int(key) >= len(tree.items):
-        message = f"{shown(key)} is no position in this list (0 to {len(tree.items) - 1})"
-        raise DescriptionError([fault_at(place, ".".join(here), message)])
-    items = list(tree.items)
-    index = int(key)
-    if rest:
-        items[index] = _set(items[index], rest, value, kind, place, resolver, here)
-    else:
-        items[index] = merge(items[index], resolver.value(key, value, kind, here))
-    return replace(tree, items=tuple(items))
+    def in_mapping(self, tree: Mapping, path: Path, kind: Kind, above: Path) -> Mapping:
+        key, here = path[0], (*above, path[0])
+        old = tree.entries.get(key, Scalar(None, self.place))
+        return tree.with_entry(key, self.laid_over(old, path, kind, here), self.place)
+
+    def in_sequence(self, tree: Sequence, path: Path, kind: Kind, above: Path) -> Sequence:
+        key, here = path[0], (*above, path[0])
+        if not key.isdecimal() or int(key) >= len(tree.items):
+            last = len(tree.items) - 1
+            raise self.fault(here, f"{shown(key)} is no position in this list (0 to {last})")
+        items = list(tree.items)
+        items[int(key)] = self.laid_over(items[int(key)], path, kind, here)
+        return replace(tree, items=tuple(items))
+
+    def laid_over(self, old: Node, path: Path, kind: Kind, here: Path) -> Node:
+        """What stands at `here` afterwards; mappings on the way that are missing or null are made."""
+        key, rest = path[0], path[1:]
+        if not rest:
+            return merge(old, self.resolver.value(key, self.value, kind, here))
+        inner = KINDS[dict(kind.references).get(key, kind.name)]
+        if isinstance(old, Sequence):
+            return self.in_sequence(old, rest, inner, here)
+        if isinstance(old, Scalar):
+            if old.value is not None:
+                raise self.fault(here, f"{shown(old.text)} has no keys below it")
+            old = Mapping({}, self.place, {})
+        return self.in_mapping(old, rest, inner, here)
+
+    def fault(self, key: Path, message: str) -> DescriptionError:
+        return DescriptionError([fault_at(self.place, ".".join(key), message)])
 
 
 def _full_key(kind: Kind, key: str) -> str:

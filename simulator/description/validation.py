@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from simulator.description.faults import Fault, KeyFaults, Place, fault_at, shown, suggestion
+from simulator.description.faults import MOST_FAULTS, Fault, KeyFaults, Place, fault_at, shown, suggestion
 from simulator.description.fields import Owner, child, classes_at, keys_of
 from simulator.description.quantities import FROM_TEXT
 from simulator.description.registry import Registry
@@ -50,6 +50,8 @@ def _placed(error: ValidationError, owner: Owner, tree: Mapping) -> Iterator[Fau
             if (place, fault.key) not in seen:  # branches of a union say the same thing several times
                 seen.add((place, fault.key))
                 yield fault
+        if len(seen) >= MOST_FAULTS:
+            return
 
 
 def _follow(tree: Node, loc: tuple[int | str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simulator.description.faults import DescriptionError, Fault, Place, fault_at, shown
+from simulator.description.faults import MOST_FAULTS, DescriptionError, Fault, Place, fault_at, shown
 from simulator.description.tree import Mapping, Node, Scalar, ScalarValue, Sequence
 
 LARGEST_FILE = 1_000_000  # bytes
 DEEPEST = 40  # levels; the deepest description of ours has 8
-MOST_VALUES = 100_000  # after alias expansion
+MOST_VALUES = 30_000  # after alias expansion; read in about half a second
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -120,6 +120,7 @@ class _Composer:
         self.faults: list[Fault] = []
         self.anchors: dict[str, Node | None] = {}
         self.events: Iterator[Any] = iter(())
+        self.num_read = 0
 
     def check_tabs(self, text: str) -> None:
         if "\t" not in text:
@@ -139,6 +140,7 @@ class _Composer:
                 if node is not None:
                     raise _stop(self.place(event), "a second document (---) starts here; one file holds one")
                 node = self.node(next(events), 1, ())
+        del self.faults[MOST_FAULTS:]
         return node if node is not None else Scalar(None, self.at or Place(self.file, 1, 1))
 
     def place(self, event: Any) -> Place:
@@ -149,6 +151,9 @@ class _Composer:
         place, key = self.place(event), ".".join(path)
         if depth > DEEPEST:
             raise _stop(place, f"is nested too deeply: more than {DEEPEST} levels")
+        self.num_read += 1
+        if self.num_read > 2 * MOST_VALUES:  # keys are read like values
+            raise _stop(place, f"holds more than {MOST_VALUES:,} values", key)
         kind = type(event).__name__
         if kind == "AliasEvent":
             return self.alias(event.anchor, place, key)

@@ -68,7 +68,7 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
         "kind: nic\nextends: ./no.yaml\n",
         "bad.yaml:2:10: extends: there is no file no.yaml",
     ),
-    "billion laughs": (LAUGHS, "holds more than 100,000 values once aliases are expanded"),
+    "billion laughs": (LAUGHS, "holds more than 30,000 values once aliases are expanded"),
     "alias of itself": ("kind: &k [*k]\n", "bad.yaml:1:11: kind.0: alias *k contains itself"),
     "explicit tag": (
         NIC + "price: !!python/name:os.system x\n",
@@ -94,6 +94,9 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
         "bad.yaml:3:15: global_batch: needs a number",
     ),
     "infinite quantity": (NIC.replace("1 us", "1e999 s"), "latency: 1e999 s is too large"),
+    "too many values": ("kind: nic\n" + "a: b\n" * 100_000, "holds more than 30,000 values"),
+    "many unknown keys": ("kind: nic\n" + "".join(f"k{i}: 1\n" for i in range(20_000)), "k0: unknown key"),
+    "many duplicate keys": ("kind: nic\n" * 20_000, "kind: duplicate key"),
     "not a number": (NIC.replace("1 us", ".nan"), "bad.yaml:4:10: latency: "),
 }
 
