@@ -210,7 +210,7 @@ class _Composer:
         if not isinstance(node, Scalar):
             self.faults.append(fault_at(place, ".".join(path), f"a key must be a word, not {_what(node)}"))
             return "?"
-        if node.text == "<<":
+        if node.text == "<<" and not event.style:
             self.faults.append(fault_at(place, ".".join(path), "merge keys (<<) are not read; use extends:"))
         return node.text
 
