@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.program.program import MemoryChange, Program
@@ -26,7 +26,7 @@ def memory_peaks(program: Program, log: Sequence[tuple[float, int, bool]]) -> li
     """
     held: dict[int, float] = {}
     peaks: dict[int, tuple[float, float, int]] = {}  # bytes, time, number of changes made by then
-    for count, (time, change) in enumerate(_changes(program, log), start=1):
+    for count, (time, change) in enumerate(memory_changes(program, log), start=1):
         rank_class = change.rank_class
         amount = held[rank_class] = held.get(rank_class, 0.0) + change.amount
         if rank_class not in peaks or amount > peaks[rank_class][0]:
@@ -38,9 +38,10 @@ def memory_peaks(program: Program, log: Sequence[tuple[float, int, bool]]) -> li
     ]
 
 
-def _changes(
+def memory_changes(
     program: Program, log: Sequence[tuple[float, int, bool]]
-) -> Iterable[tuple[float, MemoryChange]]:
+) -> Iterator[tuple[float, MemoryChange]]:
+    """(time, change) in the order in which they happened, what is resident first."""
     for change in program.initial_memory:
         yield 0.0, change
     for time, task, has_ended in log:
@@ -53,7 +54,7 @@ def _held_after(
 ) -> dict[int, dict[str, float]]:
     """Bytes by kind that each rank class holds after the given number of changes (counting those of all)."""
     held: dict[int, dict[str, float]] = {rank_class: {} for rank_class in num_changes}
-    for count, (_, change) in enumerate(_changes(program, log), start=1):
+    for count, (_, change) in enumerate(memory_changes(program, log), start=1):
         if count <= num_changes[change.rank_class]:
             kinds = held[change.rank_class]
             kinds[change.kind] = kinds.get(change.kind, 0.0) + change.amount

@@ -15,6 +15,12 @@ from simulator.engine.chains import Chain, Demand
 from simulator.engine.clock import Alarm, Clock
 from simulator.engine.fair_sharing import max_min
 
+ROUNDING = 1e-14
+"""Instants that differ by less than this share of the time are the same.
+
+Else work that ends as the capacity falls to zero might be left with a last bit to do, for ever.
+"""
+
 
 class Flow:
     """A running task that draws on shared resources: where it is in its chain, and how fast it advances.
@@ -64,8 +70,10 @@ class Flow:
 
     def left_at(self, now: float) -> float:
         """Work of the present step that remains at `now`."""
-        if now <= self.updated or self.rate <= 0.0:
+        if self.rate <= 0.0:
             return self.remaining
+        if self.finish <= now * (1.0 + ROUNDING):
+            return 0.0
         return max(self.remaining - self.rate * (now - self.updated), 0.0)
 
     def coordinate(self, left: float) -> float:
@@ -197,7 +205,10 @@ class Network:
         flow.remaining = flow.left_at(now)
         flow.updated = now
         flow.rate = rate
-        flow.finish = now + flow.remaining / rate if rate > 0.0 else inf
+        if flow.remaining == 0.0:
+            flow.finish = now
+        else:
+            flow.finish = now + flow.remaining / rate if rate > 0.0 else inf
         if flow.is_logged:
             flow.note(now, flow.coordinate(flow.remaining))
 

@@ -14,7 +14,7 @@ from math import inf
 
 from simulator.engine.clock import Alarm, Callbacks, Clock
 from simulator.engine.fair_sharing import alone
-from simulator.engine.network import Component, Flow, Network
+from simulator.engine.network import ROUNDING, Component, Flow, Network
 
 
 class Sharing:
@@ -141,8 +141,8 @@ class Sharing:
             self._wait(flow, max(delay, 0.0))
         else:
             rate = alone(self._capacities, demand.draws, demand.cap)
-            left = 0.0 if rate == inf else (chain.solo_ends[step] - elapsed) * rate
-            left = min(max(left, 0.0), chain.works[step])
+            seconds = chain.solo_ends[step] - elapsed
+            left = min(seconds * rate, chain.works[step]) if seconds > now * ROUNDING else 0.0
             flow.alarm = None
             self.network.join(flow, demand, left)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ import numpy.typing as npt
 from simulator.engine.chains import Chain
 from simulator.engine.check import initial_capacities
 from simulator.engine.critical_path import PathStep, critical_path
-from simulator.engine.memory import MemoryPeak, memory_peaks
-from simulator.program.program import Phase, Program
+from simulator.engine.memory import MemoryPeak, memory_changes, memory_peaks
+from simulator.engine.use import use_over_time
+from simulator.program.program import MemoryChange, Phase, Program
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,19 @@ class Spans:
     start: Floats
     work_start: Floats
     end: Floats
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """`count` stretches of `seconds` that were left out because they repeat the one that begins at `start`.
+
+    `tasks` are those that start in it.
+    """
+
+    count: int
+    seconds: float
+    start: float
+    tasks: Ints
 
 
 class Timeline:
@@ -70,11 +84,26 @@ class Timeline:
         self._logs = logs
         self._memory = memory
         self._is_traced = is_traced
+        self.repetition: Repetition | None = None
+
+    @property
+    def simulated(self) -> float:
+        """When the last task ends, without what was left out; zero for an empty program."""
+        return float(self.end.max()) if len(self.end) else 0.0
 
     @property
     def makespan(self) -> float:
-        """When the last task ends; zero for an empty program."""
-        return float(self.end.max()) if len(self.end) else 0.0
+        """When the last task ends, all repetitions included."""
+        left_out = self.repetition
+        return self.simulated + (left_out.count * left_out.seconds if left_out else 0.0)
+
+    @cached_property
+    def weight(self) -> Ints:
+        """How many tasks each one stands for, shape (tasks,): more than one where it was repeated."""
+        weight = np.ones(len(self.start), dtype=np.int64)
+        if self.repetition is not None:
+            weight[self.repetition.tasks] += self.repetition.count
+        return weight
 
     @cached_property
     def spans(self) -> Spans:
@@ -138,21 +167,25 @@ class Timeline:
         """Seconds for which each lane ran a task, shape (lanes,)."""
         busy = np.zeros(len(self._program.lanes))
         for lane, queue in enumerate(self._program.queues):
-            busy[lane] = (self.end[queue] - self.start[queue]).sum()
+            busy[lane] = ((self.end[queue] - self.start[queue]) * self.weight[queue]).sum()
         return busy
 
     def seconds_by_kind(self, tasks: Sequence[int]) -> dict[str, float]:
         """Seconds that the phases of `tasks` took, by their kind."""
         seconds: dict[str, float] = {}
         counts: dict[int, tuple[Chain, int]] = {}
+        weights = self.weight
         for task in tasks:
-            chain = self._chains[task]
-            if task in self._logs or len(chain.phases) == 1:
+            chain, weight = self._chains[task], int(weights[task])
+            if len(chain.phases) == 1:
+                kind = chain.phases[0].kind
+                seconds[kind] = seconds.get(kind, 0.0) + weight * float(self.end[task] - self.start[task])
+            elif task in self._logs:
                 _, _, starts, _, ends = self._logged(task, chain)
                 for phase, amount in zip(chain.phases, (ends - starts).tolist(), strict=True):
-                    seconds[phase.kind] = seconds.get(phase.kind, 0.0) + amount
+                    seconds[phase.kind] = seconds.get(phase.kind, 0.0) + weight * amount
             else:
-                counts[id(chain)] = (chain, counts.get(id(chain), (chain, 0))[1] + 1)
+                counts[id(chain)] = (chain, counts.get(id(chain), (chain, 0))[1] + weight)
         for chain, count in counts.values():
             begin = 0.0
             for phase, end in zip(chain.phases, chain.phase_ends, strict=True):
@@ -163,9 +196,9 @@ class Timeline:
     def totals_by_class(self, quantity: str) -> dict[int, float]:
         """Sum over phases of `quantity` (flops, hbm_bytes) for each rank class whose compute lane ran them."""
         counts: dict[tuple[int, tuple[int, ...]], int] = {}
-        for chain, task in zip(self._chains, self._program.tasks, strict=True):
+        for chain, task, weight in zip(self._chains, self._program.tasks, self.weight.tolist(), strict=True):
             key = (id(chain), task.lanes)
-            counts[key] = counts.get(key, 0) + 1
+            counts[key] = counts.get(key, 0) + weight
         per_chain = {id(chain): chain for chain in self._chains}
         amounts = {key: sum(getattr(p, quantity) for p in chain.phases) for key, chain in per_chain.items()}
         totals: dict[int, float] = {}
@@ -185,8 +218,8 @@ class Timeline:
         """
         counts: dict[int, int] = {}
         chain_of: dict[int, Chain] = {}
-        for chain in self._chains:
-            counts[id(chain)] = counts.get(id(chain), 0) + 1
+        for chain, weight in zip(self._chains, self.weight.tolist(), strict=True):
+            counts[id(chain)] = counts.get(id(chain), 0) + weight
             chain_of[id(chain)] = chain
         use = np.zeros(len(self._program.resources))
         for key, count in counts.items():
@@ -219,36 +252,22 @@ class Timeline:
 
         Raises ValueError if the program was executed without `trace=True`.
         """
+        return self.use_histories([resource])[resource]
+
+    def use_histories(self, resources: Collection[int]) -> dict[int, tuple[Floats, Floats]]:
+        """`use_history` of several resources in one pass."""
         if not self._is_traced:
             raise ValueError("rates over time were not recorded: execute(program, trace=True)")
-        times: list[Floats] = [np.zeros(1)]
-        steps: list[Floats] = [np.zeros(1)]
-        spans = self.spans
-        for j in range(len(spans.task)):
-            task = int(spans.task[j])
-            phase = self._chains[task].phases[spans.phase[j]]
-            amount = dict(phase.draws).get(resource, 0.0) * phase.work
-            if amount == 0.0 or spans.end[j] <= spans.work_start[j]:
-                continue
-            knots, done = self._progress(task, spans.work_start[j], spans.end[j])
-            rates = np.diff(done) / np.diff(knots) * amount
-            times += [knots[:-1], knots[1:]]
-            steps += [rates, -rates]
-        at, inverse = np.unique(np.concatenate(times), return_inverse=True)
-        change = np.zeros(len(at))
-        np.add.at(change, inverse, np.concatenate(steps))
-        return at, np.cumsum(change)
+        return use_over_time(self, self._program, resources)
 
-    def _progress(self, task: int, begin: float, end: float) -> tuple[Floats, Floats]:
-        """(times, fraction of the work of a phase that ran from `begin` to `end` done by then)."""
-        times, coordinates = self._pace(task, self._chains[task])
-        inner = np.unique(times[(times > begin) & (times < end)])
-        knots = np.concatenate(([begin], inner, [end]))
-        # at a repeated time the last coordinate counts on the way in, the first on the way out
-        places = np.interp(knots, times, coordinates)
-        span = places[-1] - places[0]
-        done = (places - places[0]) / span if span > 0.0 else (knots - begin) / (end - begin)
-        return knots, done
+    def pace(self, task: int) -> tuple[list[float], list[float]]:
+        """Times at which the pace of `task` may have changed, and its place (see `chains`) at each; both ascend."""
+        times, places = self._pace(task, self._chains[task])
+        return times.tolist(), places.tolist()
+
+    def memory_changes(self) -> Iterator[tuple[float, MemoryChange]]:
+        """(time, change) in the order in which memory was taken and given back, what is resident first."""
+        return memory_changes(self._program, self._memory)
 
     @cached_property
     def memory(self) -> list[MemoryPeak]:

@@ -142,3 +142,12 @@ def test_one_event_suffices_for_a_chain_that_nobody_disturbs() -> None:
     assert timeline.makespan == 1001.0
     assert timeline.num_events == 2
     assert timeline.num_solves == 0
+
+
+def test_work_that_ends_as_its_capacity_falls_to_zero_has_ended(ends) -> None:
+    """Thirds and tenths add up to 1 s but for a last bit, which must not wait for the capacity to return."""
+    third = 1.0 / 3.0
+    outage = [(1.0, 0, 0.0), (9.0, 0, 1.0)]
+    assert ends(program([third], work(third, 0), changes=outage)) == [1.0]
+    chain = Task((work(0.1, 0, label="a", cap=1.0),) * 3 + (work(0.7, 0, label="b"),), (0,))
+    assert ends(program([1.0], chain, changes=outage)) == pytest.approx([1.0], rel=1e-12)
