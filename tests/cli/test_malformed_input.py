@@ -178,3 +178,31 @@ def test_a_real_process_ends_in_the_same_way(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == BAD_INPUT and done.stdout == "" and "Traceback" not in done.stderr
     assert done.stderr.startswith(f"{tmp_path}/bad.yaml:5:1: latncy: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["--gpus", "16", "--set", "plan.dp=3"],
+            "--set plan.dp=3: plan.dp: tp 2 x pp 1 x cp 1 x dp 3 = 6 ranks",
+        ),
+        (["--gpus", "12"], "--gpus 12: gpus: 12 GPUs are 1.5 nodes of 8; try 8 or 16"),
+        (["--set", "plan.tpp=2"], "--set plan.tpp=2: plan.tpp: unknown key; did you mean tp?"),
+        (["--set", "cluster.node.nic.bandwidth=400"], "node.nic.bandwidth: 400 has no unit: is it 400 Gb/s"),
+        (["--set", "cluster.fabrik.kind=torus"], "fabrik: unknown key; did you mean fabric?"),
+    ],
+)
+def test_settings_that_do_not_fit_together(
+    arguments: list[str],
+    expected: str,
+    design: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["clustersim", "run", "cluster.yaml", "workload.yaml", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    assert ended.value.code == BAD_INPUT and captured.out == ""
+    assert len(captured.err.splitlines()) == 1 and expected in captured.err
