@@ -44,6 +44,8 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
         lines.append(f"crowding: {digits(calibration.crowding)}")
     if calibration.in_network_min_ranks != 2:
         lines.append(f"in_network_min_ranks: {calibration.in_network_min_ranks}")
+    if calibration.network_rings is not None:
+        lines.append(f"network_rings: {calibration.network_rings}")
     lines.append(f"gpu_share: {digits(calibration.gpu_share)}")
     lines.append("sources:")
     lines += [f"  {key}: {_quoted(text)}" for key, text in calibration.sources.items()]

@@ -86,12 +86,18 @@ def cost_of(
 ) -> CollectiveCost:
     """The cost of one movement at given rates.
 
-    Time = base + (hops^q + transfer^q)^(1/q), q = 1 across nodes. The transfer time is what the busiest link needs at its
-    achieved rate; everything else counts as latency, during which no link is held.
+    Time = base + (hops^q + transfer^q)^(1/q), q = 1 across nodes. The transfer time is what the busiest link
+    needs at its achieved rate; everything else counts as latency, during which no link is held.
     """
     scale_up, nic = loads(movement.pattern, group)
     crowd = max(1.0, group.ranks_per_node / 2) ** -library.crowding
-    efficiency = {"scale_up": rates.scale_up * factors.scale_up * crowd, "nic": rates.nic * factors.nic}
+    lit = 1.0  # share of a node's NICs that the library's rings and trees pass through
+    if library.network_rings is not None and movement.pattern not in ("direct", "pair"):
+        lit = min(1.0, library.network_rings / group.ranks_per_node)
+    efficiency = {
+        "scale_up": rates.scale_up * factors.scale_up * crowd,
+        "nic": rates.nic * factors.nic * lit,
+    }
     if factors.local is not None and scale_up > 0.0:
         # The copy of a rank's own part passes through the same SMs as what it sends.
         extra = movement.local / (scale_up * movement.volume) * efficiency["scale_up"] / factors.local

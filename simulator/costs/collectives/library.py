@@ -94,6 +94,11 @@ class CollectiveCalibration(Named):
         description="A rank's share of the paths inside a node falls with (ranks per node / 2)^-crowding: 0 "
         "behind a switch, above it where ranks share a PCIe root.",
     )
+    network_rings: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most members of one node whose NICs the library's rings and trees use; null for all.",
+    )
     gpu_share: Fraction = Field(
         description="Fraction of a GPU's compute rate that a running collective takes from overlapped kernels"
     )

@@ -10,11 +10,14 @@ from simulator.description import catalogue
 from simulator.description.loading import load
 
 if TYPE_CHECKING:
+    from simulator.hardware.gpu import GPU
     from simulator.hardware.node import Node
 
 GENERATIONS = {
     "nccl": ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"),
     "rccl": ("cdna2", "cdna3"),
+    "xla": ("tpu",),
+    "gloo": ("cpu",),
 }
 """Library → the architectures it runs on, oldest first: neighbours lend each other their parameters."""
 
@@ -24,7 +27,7 @@ SUBSTITUTES = {
     "pcie": (),
     "none": ("nvswitch", "pcie"),
 }
-"""Interconnect → those whose parameters stand in for it, if none of its own are known."""
+"""Interconnect → those whose parameters stand in for it where its own are not known."""
 
 
 @lru_cache(maxsize=64)
@@ -35,46 +38,53 @@ def load_calibration(name: str) -> CollectiveCalibration:
 
 
 def library_for(node: Node, name: str | None = None) -> CollectiveCalibration:
-    """The calibration called `name`, or else the one for the node's GPU and interconnect.
+    """The calibration called `name`, or else the nearest one to the node's GPU and interconnect.
 
-    First one that lists the GPU by name, then one of its architecture and interconnect, then the nearest
-    architecture's; rates are fractions of link bandwidth, so they scale with the datasheet, and latencies stay.
-    What was not measured on the architecture and interconnect says so in `transferred_from`.
+    Nearest: lists the GPU by name; then fewest generations apart; then of the same interconnect; then measured
+    rather than transferred. Rates are fractions of link bandwidth, so they scale with the datasheet, and latencies
+    stay. What was not measured on the architecture and interconnect says so in `transferred_from`.
     Raises ValueError for an architecture that no library runs on.
     """
     if name is not None:
         return load_calibration(name)
     kind, gpu = node.interconnect.kind, node.gpu
-    known = [load_calibration(entry) for entry in catalogue.names("collectives")]
-    for calibration in known:
-        if gpu.name in calibration.gpus and calibration.interconnect == kind:
-            return calibration
     library = next((lib for lib, order in GENERATIONS.items() if gpu.architecture in order), None)
     if library is None:
         raise ValueError(
             f"no collective library is known for {gpu.architecture} GPUs; name one in `software`"
         )
-    order = GENERATIONS[library]
-    for interconnect in (kind, *SUBSTITUTES.get(kind, ())):
-        usable = [c for c in known if c.library == library and c.interconnect == interconnect]
-        if usable:
-            nearest = min(usable, key=lambda c: _distance(order, gpu.architecture, c))
-            if nearest.architecture == gpu.architecture and interconnect == kind:
-                return nearest
-            return nearest.model_copy(
-                update={
-                    "name": f"{nearest.name} for {gpu.name or gpu.architecture}",
-                    "transferred_from": nearest.transferred_from or nearest.name,
-                    "architecture": gpu.architecture,
-                    "interconnect": kind,
-                }
-            )
-    raise ValueError(f"no {library} calibration can stand in for {gpu.architecture} GPUs joined by {kind}")
+    known = (load_calibration(entry) for entry in catalogue.names("collectives"))
+    usable = [
+        c for c in known if c.library == library and c.interconnect in (kind, *SUBSTITUTES.get(kind, ()))
+    ]
+    if not usable:
+        raise ValueError(
+            f"no {library} calibration can stand in for {gpu.architecture} GPUs joined by {kind}"
+        )
+    nearest = min(usable, key=lambda c: _distance(c, gpu, kind))
+    if nearest.architecture == gpu.architecture and (nearest.interconnect == kind or kind == "none"):
+        return nearest
+    return nearest.model_copy(
+        update={
+            "name": f"{nearest.name} for {gpu.name or gpu.architecture}",
+            "transferred_from": nearest.transferred_from or nearest.name,
+            "architecture": gpu.architecture,
+            "interconnect": kind,
+        }
+    )
 
 
 def _distance(
-    order: tuple[str, ...], architecture: str, calibration: CollectiveCalibration
-) -> tuple[int, int, str]:
-    """Generations apart; of two equally near the older one, then by name."""
-    steps = order.index(calibration.architecture) - order.index(architecture)
-    return abs(steps), steps, calibration.name
+    calibration: CollectiveCalibration, gpu: GPU, kind: str
+) -> tuple[bool, int, bool, bool, int, str]:
+    """How far a calibration is from a GPU; smaller is nearer. Of equals the older one, then by name."""
+    order = GENERATIONS[calibration.library]
+    steps = order.index(calibration.architecture) - order.index(gpu.architecture)
+    return (
+        gpu.name not in calibration.gpus,
+        abs(steps),
+        calibration.interconnect != kind,
+        calibration.transferred_from is not None,
+        steps,
+        calibration.name,
+    )
