@@ -26,9 +26,9 @@ KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL
 HOST_SETTINGS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv4/tcp_congestion_control": "reno",
-    "net/ipv4/tcp_wmem": "4096 262144 262144",  # the sender, not the receiver, limits what is under way
-    "net/ipv4/tcp_rmem": "4096 524288 1048576",  # large frames take up twice their size in buffers
-    "net/ipv4/tcp_autocorking": "0",  # a held-back small segment once stalled a long flow for 40 ms
+    "net/ipv4/tcp_wmem": "4096 524288 524288",  # the sender, not the receiver, limits what is under way
+    "net/ipv4/tcp_rmem": "4096 4194304 4194304",
+    "net/ipv4/tcp_autocorking": "0",  # small messages leave at once
     "net/ipv4/tcp_no_metrics_save": "1",
     "net/ipv4/tcp_slow_start_after_idle": "0",
 }
