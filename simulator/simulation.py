@@ -10,7 +10,9 @@ from simulator.costs.collectives import library_for
 from simulator.costs.software import load_software
 from simulator.description.faults import DescriptionError
 from simulator.engine.engine import EngineOptions, execute
-from simulator.program.builder import BuildOptions, Built, build
+from simulator.engine.timeline import Timeline
+from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
+from simulator.program.steady_state import lengths, repetition
 from simulator.results.predict import predict
 from simulator.results.prediction import Prediction
 
@@ -24,9 +26,10 @@ MODEL_VERSION = "1"
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """`trace` keeps rates over time. The others switch exact savings, for tests."""
+    """`trace` keeps rates over time, and runs every micro-batch. The others switch exact savings, for tests."""
 
     trace: bool = False
+    periodic: bool = True
     build: BuildOptions = field(default_factory=BuildOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
@@ -40,8 +43,7 @@ def simulate(cluster: Cluster, workload: Workload, options: SimulationOptions | 
     options = options or SimulationOptions()
     began = perf_counter()
     check_runs(cluster, workload)
-    built = assemble(cluster, workload, options.build)
-    timeline = execute(built.program, trace=options.trace, options=options.engine)
+    built, timeline = run(assemble(cluster, workload, options.build), options)
     meta = {
         "cluster": cluster.name,
         "workload": workload.name,
@@ -69,11 +71,28 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
         raise DescriptionError(workload.fault(key, message) for key, message in faults)
 
 
-def assemble(cluster: Cluster, workload: Workload, options: BuildOptions | None = None) -> Built:
-    """The program of one step, with the software and collective library that the descriptions name."""
+def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
+    """Execute the step; of a pipeline that repeats itself, as few micro-batches as show it."""
+    setting = plan.setting
+    if options.periodic and not options.trace:
+        schedule = setting.plan.schedule_name
+        shorter = lengths(schedule, setting.plan.pp, setting.plan.vpp, setting.num_micro_batches)
+        for count, period in shorter:
+            built = plan.build(count)
+            timeline = execute(built.program, options=options.engine)
+            found = repetition(built.program, timeline, period, setting.num_micro_batches - count)
+            if found is not None:
+                timeline.repetition = found
+                return built, timeline
+    built = plan.build()
+    return built, execute(built.program, trace=options.trace, options=options.engine)
+
+
+def assemble(cluster: Cluster, workload: Workload, options: BuildOptions | None = None) -> Blueprint:
+    """All of a step but its number of micro-batches, with the software and collective library that the descriptions name."""
     software = load_software(workload.plan.software)
     try:
         library = library_for(cluster.node_groups[0].node, cluster.software)
     except ValueError as error:  # nothing measured stands in for this hardware
         raise DescriptionError([cluster.fault("software", str(error))]) from None
-    return build(cluster, workload, software, library, options or BuildOptions())
+    return blueprint(cluster, workload, software, library, options or BuildOptions())

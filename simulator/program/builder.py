@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from simulator.costs.kernels import calibration_for
 from simulator.costs.software import SoftwareProfile
 from simulator.hardware.cluster import Cluster
 from simulator.hardware.topology import build_topology
+from simulator.program.chains import Chain
 from simulator.program.communicators import Communicators, FoldedCommunicators
 from simulator.program.draft import Draft
 from simulator.program.pricing import ClassPricing
@@ -39,6 +41,53 @@ class Built:
     stage_of_class: tuple[int, ...]
 
 
+@dataclass
+class Blueprint:
+    """All of a step but its number of micro-batches: rank classes, prices, and chains as they are priced."""
+
+    setting: Setting
+    communicators: FoldedCommunicators
+    pricings: list[ClassPricing]
+    stage_of_class: tuple[int, ...]
+    chains: list[dict[tuple[object, str], Chain]] = field(default_factory=list)
+
+    def build(self, num_micro_batches: int | None = None) -> Built:
+        """The program of a step, of another number of micro-batches if one is given."""
+        setting, folded = self.setting, self.communicators
+        setting.num_scheduled = num_micro_batches or setting.num_micro_batches
+        members = np.bincount(folded.folding.rank_class).tolist()
+        ranks = folded.representatives.tolist()
+        names = [f"stage {s} (rank {r})" for s, r in zip(self.stage_of_class, ranks, strict=True)]
+        setting.draft = Draft(_resources(folded), names, members)
+        for pricing, stage, chains in zip(self.pricings, self.stage_of_class, self.chains, strict=True):
+            Step(setting, pricing, stage, chains).build()
+        return Built(setting.draft.finish(), setting, folded, self.stage_of_class)
+
+
+def blueprint(
+    cluster: Cluster,
+    workload: Workload,
+    software: SoftwareProfile,
+    library: CollectiveCalibration,
+    options: BuildOptions = BuildOptions(),
+) -> Blueprint:
+    """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
+    plan = workload.plan
+    grid = Grid(plan.tp, plan.cp, plan.data_parallel(cluster.num_gpus), plan.pp, plan.ep, plan.order)
+    count = workload.num_micro_batches(cluster.num_gpus)
+    setting = Setting(workload, software, grid, count, options.collapse)
+    topology = build_topology(cluster)
+    folded = communicators(cluster, grid, library).fold(setting.requests(), options.fold)
+    setting.communicators = folded
+    stages = grid.coordinate("pp")
+    pricings = []
+    for rank_class, rank in enumerate(folded.representatives.tolist()):
+        gpu = topology.hardware[int(topology.gpu_hardware[rank])]
+        pricings.append(ClassPricing(rank_class, gpu, calibration_for(gpu), software, folded))
+    stage_of_class = tuple(stages[folded.representatives].tolist())
+    return Blueprint(setting, folded, pricings, stage_of_class, [{} for _ in pricings])
+
+
 def build(
     cluster: Cluster,
     workload: Workload,
@@ -46,44 +95,28 @@ def build(
     library: CollectiveCalibration,
     options: BuildOptions = BuildOptions(),
 ) -> Built:
-    """The program of one step. The plan must fit the cluster (`Workload.faults_on` is empty)."""
-    plan = workload.plan
-    grid = Grid(plan.tp, plan.cp, plan.data_parallel(cluster.num_gpus), plan.pp, plan.ep, plan.order)
-    setting = Setting(
-        workload, software, grid, workload.num_micro_batches(cluster.num_gpus), options.collapse
-    )
-    topology = build_topology(cluster)
+    """The program of one step."""
+    return blueprint(cluster, workload, software, library, options).build()
+
+
+@lru_cache(maxsize=16)
+def communicators(cluster: Cluster, grid: Grid, library: CollectiveCalibration) -> Communicators:
+    """The process groups of a grid on a cluster, kept because many plans and sizes share them."""
 
     def cost(op: str, size: float, shape: GroupShape) -> CollectiveCost:
         return collective_cost(op, size, shape, library)
 
-    stages = grid.coordinate("pp")
-    colour = stages * len(topology.hardware) + topology.gpu_hardware
-    folded = Communicators(grid, topology, cost).fold(setting.requests(), colour, options.fold)
-    setting.communicators = folded
-    stage_of_class = tuple(int(stages[rank]) for rank in folded.representatives)
-    members = np.bincount(folded.folding.rank_class).tolist()
-    names = tuple(
-        f"stage {stage} (rank {rank})"
-        for stage, rank in zip(stage_of_class, folded.representatives, strict=True)
-    )
-    setting.draft = Draft(_resources(folded), names, members)
-    for rank_class, stage in enumerate(stage_of_class):
-        gpu = topology.hardware[int(topology.gpu_hardware[folded.representatives[rank_class]])]
-        pricing = ClassPricing(rank_class, gpu, calibration_for(gpu), software, folded)
-        Step(setting, pricing, stage).build()
-    return Built(setting.draft.finish(), setting, folded, stage_of_class)
+    return Communicators(grid, build_topology(cluster), cost)
 
 
 def _resources(folded: FoldedCommunicators) -> list[Resource]:
     """One GPU per rank class, then one link per link class."""
     topology, folding = folded.communicators.topology, folded.folding
-    ranks = np.bincount(folding.rank_class).tolist()
-    resources = [
-        Resource(f"gpu {rank}", "gpu", 1.0, n) for rank, n in zip(folded.representatives, ranks, strict=True)
-    ]
-    sizes = np.bincount(folding.link_class, minlength=len(folded.link_representatives)).tolist()
-    for link, count in zip(folded.link_representatives.tolist(), sizes, strict=True):
+    sizes = np.bincount(folding.rank_class).tolist()
+    ranks = folded.representatives.tolist()
+    resources = [Resource(f"gpu {rank}", "gpu", 1.0, size) for rank, size in zip(ranks, sizes, strict=True)]
+    links = folded.link_representatives.tolist()
+    for link, count in zip(links, np.bincount(folding.link_class, minlength=len(links)).tolist(), strict=True):
         name, kind = topology.link_name(link), topology.link_kind(link)
         resources.append(Resource(name, kind, float(topology.capacity[link]), count))
     return resources

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from simulator.program.program import Draws, Phase
@@ -53,7 +53,7 @@ class Pricing(Protocol):
     def launch(self, kernels: int, backward: bool) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chain:
     """Phases run back to back, with the time that the host needs to launch them.
 
@@ -67,6 +67,11 @@ class Chain:
     seconds: float = 0.0
     host: float = 0.0
     launch_bound: float = 0.0
+
+    @cached_property
+    def meets(self) -> tuple[str, ...]:
+        """The axes on which the chain communicates."""
+        return tuple(dict.fromkeys(axis for axis in self.axes if axis))
 
     @property
     def lead(self) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.costs.collectives import CollectiveCost, GroupShape
 from simulator.costs.collectives.patterns import REDUCER, edges
-from simulator.hardware.topology import Topology
+from simulator.hardware.topology import Routes, Topology
 from simulator.program.chains import Transfer
 from simulator.ranks.folding import Folding, GroupLayer, fold
 from simulator.ranks.grid import Grid
@@ -37,6 +37,8 @@ class Communicators:
         self._members: dict[str, Ints] = {}
         self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
         self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
+        self._layers: dict[tuple[str, str], tuple[GroupLayer, Feeds]] = {}
+        self._foldings: dict[tuple[tuple[tuple[str, str], ...], bool], tuple[Folding, Ints]] = {}
 
     def members(self, axis: str) -> Ints:
         """[groups, size] ranks."""
@@ -68,29 +70,36 @@ class Communicators:
             self._costs[key] = self._cost_model(op, size, shape)
         return self._costs[key]
 
-    def fold(self, requests: Iterable[Request], rank_colour: Ints, enabled: bool) -> FoldedCommunicators:
+    def fold(self, requests: Iterable[Request], enabled: bool = True) -> FoldedCommunicators:
         """Fold ranks, groups and links for everything that `requests` will send."""
-        patterns = sorted(
-            {
-                (axis, cost.pattern)
-                for axis, op, size in set(requests)
-                for cost in self.costs(axis, op, size)
-                if cost.pattern != "none"
-            }
-        )
-        layers = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
-        used = np.unique(np.concatenate([layer.link for layer in layers.values()] or [np.zeros(0, np.int64)]))
-        position = np.full(self.topology.num_links, -1, dtype=np.int64)
-        position[used] = np.arange(len(used))
-        layers = {n: GroupLayer(g.members, g.group, position[g.link], g.amount) for n, g in layers.items()}
-        link_colour = _link_colours(self.topology, used)
-        folding = fold(rank_colour, link_colour, layers, enabled)
-        return FoldedCommunicators(self, folding, used)
+        patterns = {
+            (axis, cost.pattern)
+            for axis, op, size in set(requests)
+            for cost in self.costs(axis, op, size)
+            if cost.pattern != "none"
+        }
+        return FoldedCommunicators(self, *self._folding(tuple(sorted(patterns)), enabled))
 
-    def _layer(self, axis: str, pattern: str) -> GroupLayer:
-        members = self.members(axis)
-        found = edges(pattern, members, self.topology.gpu_node)
-        return GroupLayer(members, *link_loads(self.topology, found))
+    def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
+        """The folding for a set of patterns, and the links that can limit anything (kept for the next call)."""
+        key = (patterns, enabled)
+        if key not in self._foldings:
+            found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
+            used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
+            position = np.full(self.topology.num_links, -1, dtype=np.int64)
+            position[used] = np.arange(len(used))
+            layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
+            stages = self.grid.coordinate("pp")
+            colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
+            self._foldings[key] = (fold(colour, _link_colours(self.topology, used), layers, enabled), used)
+        return self._foldings[key]
+
+    def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
+        if (axis, pattern) not in self._layers:
+            members = self.members(axis)
+            loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node))
+            self._layers[axis, pattern] = GroupLayer(members, *loads), feeds
+        return self._layers[axis, pattern]
 
 
 class FoldedCommunicators:
@@ -191,14 +200,43 @@ class FoldedCommunicators:
         return float((capacity * achieved / self._totals[layer][links]).min())
 
 
+def _limiting_links(topology: Topology, layers: Iterable[GroupLayer], feeds: Iterable[Feeds]) -> Ints:
+    """The links in use, without those that cannot be the tightest of any flow.
+
+    What crosses a switch-to-switch link came out of some NICs and goes into some; where the ones or the others are
+    together no faster than the link, it never limits.
+    """
+    links = [layer.link for layer in layers]
+    used = np.unique(np.concatenate(links)) if links else np.zeros(0, dtype=np.int64)
+    ample = np.zeros(0, dtype=np.int64)
+    for pairs in zip(*feeds, strict=True):
+        pair = np.unique(np.concatenate(pairs))
+        link, nic = pair // topology.num_links, pair % topology.num_links
+        offered = np.bincount(link, weights=topology.capacity[nic], minlength=topology.num_links)
+        crossed = np.unique(link)
+        ample = np.union1d(ample, crossed[offered[crossed] <= topology.capacity[crossed] * (1 + 1e-12)])
+    return np.setdiff1d(used, ample)
+
+
+def _restricted(layer: GroupLayer, position: Ints) -> GroupLayer:
+    """The layer without the links that `position` leaves out, renumbered."""
+    link = position[layer.link]
+    kept = link >= 0
+    return GroupLayer(layer.members, layer.group[kept], link[kept], layer.amount[kept])
+
+
 def _link_colours(topology: Topology, links: Ints) -> Ints:
     """Equal numbers for links of equal kind and capacity."""
     keys = np.stack([topology.kind[links], _bits(topology.capacity[links])], axis=1)
     return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
 
 
-def link_loads(topology: Topology, found: Any) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """Rows (group, link, amount): what one byte of volume puts on every link, summed per group and link."""
+Feeds = tuple[Ints, Ints]
+"""Keys link x num_links + NIC link: which NICs send, and which receive, what crosses a switch-to-switch link."""
+
+
+def link_loads(topology: Topology, found: Any) -> tuple[tuple[Ints, Ints, NDArray[np.float64]], Feeds]:
+    """Rows (group, link, amount): what one byte of volume puts on every link; and the NICs behind fabric links."""
     group, source, destination, share = found
     up, down = destination == REDUCER, source == REDUCER
     between = ~(up | down)
@@ -211,7 +249,20 @@ def link_loads(topology: Topology, found: Any) -> tuple[Ints, Ints, NDArray[np.f
     groups, links, amounts = (np.concatenate(column) for column in zip(*rows, strict=True))
     key = groups * topology.num_links + links
     unique, inverse = np.unique(key, return_inverse=True)
-    return unique // topology.num_links, unique % topology.num_links, np.bincount(inverse, weights=amounts)
+    loads = unique // topology.num_links, unique % topology.num_links, np.bincount(inverse, weights=amounts)
+    return loads, (_feeds(topology, routes, "nic_out"), _feeds(topology, routes, "nic_in"))
+
+
+def _feeds(topology: Topology, routes: Routes, nic_kind: str) -> Ints:
+    """Distinct (switch-to-switch link, NIC link) pairs among the routes, as keys."""
+    names = topology.kind_names
+    inner = np.array([name.startswith(("leaf", "spine")) for name in names], dtype=bool)[topology.kind[routes.link]]
+    nics = np.array([name == nic_kind for name in names], dtype=bool)[topology.kind[routes.link]]
+    if not inner.any():
+        return np.zeros(0, dtype=np.int64)
+    nic_of_flow = np.zeros(int(routes.flow.max()) + 1, dtype=np.int64)
+    nic_of_flow[routes.flow[nics]] = routes.link[nics]
+    return np.unique(routes.link[inner] * topology.num_links + nic_of_flow[routes.flow[inner]])
 
 
 def group_shapes(topology: Topology, members: Ints) -> tuple[list[GroupShape], Ints]:

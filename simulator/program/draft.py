@@ -75,7 +75,8 @@ class Draft:
             return self._shared[key]
         task = self._shared[key]
         draft = self._tasks[task]
-        draft.phases = tuple(_merged(a, b) for a, b in zip(draft.phases, phases, strict=True))
+        if draft.phases is not phases and draft.phases != phases:
+            draft.phases = tuple(_merged(a, b) for a, b in zip(draft.phases, phases, strict=True))
         draft.deps += deps
         for name in lanes:
             lane = self.lane(rank_class, name)

@@ -28,6 +28,7 @@ class RankBuilder:
     carry: float = 0.0
     extra: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
+    exposed: dict[tuple[int, float], Chain] = field(default_factory=dict)
 
     def run(
         self, chain: Chain, deps: Iterable[int], micro_batch: int = -1, name: str = ""
@@ -35,15 +36,29 @@ class RankBuilder:
         """Add `chain`, called `name`; returns its first and last task, or None if it is empty."""
         if not chain.phases:
             return None
-        needs = list(deps)
-        host = self._launch(chain)
-        if host is not None:
-            needs.append(host)
-        if self.setting.collapse and all(not axis or self._alone(axis) for axis in chain.axes):
-            lanes = ["compute", *dict.fromkeys(axis for axis in chain.axes if axis)]
+        needs = [*deps, *self.sync]
+        if self.setting.host_waits:
+            chain = self._exposed(chain)
+        else:
+            host = self._launch(chain)
+            needs = list(deps) if host is None else [*deps, host]
+        self.sync = []
+        if self.setting.collapse and all(map(self._alone, chain.meets)):
+            lanes = ("compute", *chain.meets)
             task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
             return task, task
         return self._run_apart(chain, needs, micro_batch, name)
+
+    def _exposed(self, chain: Chain) -> Chain:
+        """The chain behind the host's lead: a host that waits for every transfer has launched nothing ahead."""
+        seconds, self.extra = chain.lead + self.extra, 0.0
+        if seconds <= 0.0:
+            return chain
+        key = (id(chain), seconds)
+        if key not in self.exposed:
+            launch = Phase("launch", "launch", 0.0, latency=seconds)
+            self.exposed[key] = Chain((launch, *chain.phases), ("", *chain.axes), seconds + chain.seconds)
+        return self.exposed[key]
 
     def _run_apart(self, chain: Chain, needs: list[int], micro_batch: int, name: str) -> tuple[int, int]:
         first = last = -1
@@ -80,9 +95,7 @@ class RankBuilder:
         if seconds <= 0.0:
             return None
         phase = Phase("launch", "launch", 0.0, latency=seconds)
-        task = self.setting.draft.add(self.rank_class, ["host"], (phase,), self.sync)
-        self.sync = []
-        return task
+        return self.setting.draft.add(self.rank_class, ["host"], (phase,), self.sync)
 
     def host_work(
         self, label: str, seconds: float, deps: Sequence[int] = (), kind: str = "launch"

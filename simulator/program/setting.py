@@ -48,6 +48,8 @@ class Setting:
     grid: Grid
     num_micro_batches: int
     collapse: bool = True
+    num_scheduled: int = field(init=False, default=0)
+    """Micro-batches that the program under construction really runs (see `steady_state`)."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
 
@@ -147,6 +149,19 @@ class Setting:
         return DTYPE_BYTES[self.workload.parameter_dtype]
 
     # --- pipeline ----------------------------------------------------------------------------------------------------
+
+    @property
+    def host_waits(self) -> bool:
+        """The host waits for every pipeline transfer before it launches more."""
+        return self.software.synchronous_p2p and self.plan.pp > 1
+
+    @property
+    def receives_late(self) -> bool:
+        """A stage asks for its input only when it has nothing left to compute.
+
+        Interleaved schedules exchange in lockstep with the sender, ahead of need.
+        """
+        return not self.overlaps_pipeline and self.plan.vpp == 1
 
     @property
     def num_virtual_stages(self) -> int:

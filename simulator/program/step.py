@@ -25,12 +25,13 @@ class Step:
     setting: Setting
     pricing: ClassPricing
     stage: int
+    chains: dict[tuple[object, str], Chain]  # priced before, by content
     rank: RankBuilder = field(init=False)
+    ways: dict[tuple[str, int, bool], tuple[tuple[Phase, ...], tuple[str, ...], int]] = field(default_factory=dict)
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
-    _chains: dict[tuple[object, str], Chain] = field(default_factory=dict)
     _last: int | None = None
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class Step:
         self._reside()
         start = self.rank.host_work("step overhead", setting.software.step_overhead, kind="launch")
         self.rank.sync = [] if start is None else [start]
-        schedule = SCHEDULES[plan.schedule_name](self.stage, plan.pp, setting.num_micro_batches, plan.vpp)
+        schedule = SCHEDULES[plan.schedule_name](self.stage, plan.pp, setting.num_scheduled, plan.vpp)
         if setting.gathers_ahead:
             self._gather_everything()
         for action in schedule:
@@ -69,7 +70,6 @@ class Step:
         content = self._content(action)
         arrival = self._receive("F", action)
         deps = self._take_blockers() + arrival
-        self.rank.sync += arrival if self.setting.software.synchronous_p2p else []
         first, last = self._run_units(content, content.units, "forward", deps, action.micro_batch)
         draft, rank_class = self.setting.draft, self.pricing.rank_class
         if first >= 0:
@@ -82,7 +82,6 @@ class Step:
         content = self._content(action)
         arrival = self._receive("B", action)
         deps = self._take_blockers() + arrival
-        self.rank.sync += arrival if self.setting.software.synchronous_p2p else []
         first, last = self._run_units(content, content.units[::-1], "backward", deps, action.micro_batch)
         draft, rank_class = self.setting.draft, self.pricing.rank_class
         if first >= 0:
@@ -93,7 +92,7 @@ class Step:
 
     def _reduces_now(self, action_micro_batch: int) -> bool:
         setting = self.setting
-        last = action_micro_batch == setting.num_micro_batches - 1
+        last = action_micro_batch == setting.num_scheduled - 1
         return setting.reduces_each_micro_batch or (last and setting.overlaps_gradients)
 
     # --- units -----------------------------------------------------------------------------------------------------
@@ -135,13 +134,13 @@ class Step:
 
     def _chain(self, content: ChunkContent, unit: Unit, direction: str, is_first: bool) -> Chain:
         key = ((content.virtual, id(unit), is_first), direction)
-        if key not in self._chains:
+        if key not in self.chains:
             layers = unit.layers if direction == "forward" else unit.layers[::-1]
             parts = [self._layer_chain(placed, direction) for placed in layers]
             if is_first:
                 parts.insert(0, self._arrival_chain(content, direction))
-            self._chains[key] = joined(parts)
-        return self._chains[key]
+            self.chains[key] = joined(parts)
+        return self.chains[key]
 
     def _arrival_chain(self, content: ChunkContent, direction: str) -> Chain:
         """A boundary tensor that was cut over tp for the way is gathered first."""
@@ -155,15 +154,15 @@ class Step:
 
     def _layer_chain(self, placed: Placed, direction: str) -> Chain:
         key = ((id(placed.layer), id(placed.shard)), direction)
-        if key not in self._chains:
+        if key not in self.chains:
             layer, shard = placed.layer, placed.shard
             if direction == "forward":
                 chain = chain_of(layer.forward(shard), self.pricing, "compute", False)
             else:
                 again = chain_of(layer.recompute(shard), self.pricing, "recompute", False)
                 chain = again + chain_of(layer.backward(shard), self.pricing, "compute", True)
-            self._chains[key] = chain
-        return self._chains[key]
+            self.chains[key] = chain
+        return self.chains[key]
 
     # --- sharded parameters ----------------------------------------------------------------------------------------
 
@@ -276,21 +275,30 @@ class Step:
     ) -> list[int]:
         """Join the transfer that leaves virtual stage `source`; both ends call this once for each."""
         setting, rank_class = self.setting, self.pricing.rank_class
+        way = (direction, source, sender)
+        if way not in self.ways:
+            self.ways[way] = self._way(direction, source, sender)
+        phases, lanes, sender_class = self.ways[way]
+        self.rank.extra += setting.software.p2p_overhead
+        if sender:
+            deps = [after] if after >= 0 else []
+        else:
+            deps = [self._last] if setting.receives_late and self._last is not None else []
+        key = (direction, sender_class, source, micro_batch)
+        return [setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)]
+
+    def _way(self, direction: str, source: int, sender: bool) -> tuple[tuple[Phase, ...], tuple[str, ...], int]:
+        """(phases, lanes of this end, sending class) of every transfer that leaves virtual stage `source`."""
         axis = "pair+1" if direction == "F" else "pair-1"
-        communicators = self.pricing.communicators
-        place = 0 if sender else 1
-        _, classes = communicators.group(axis, rank_class, place)
-        boundary = source if direction == "F" else source - 1
-        size = setting.boundary_bytes[boundary]
-        transfer = communicators.transfer(axis, "send_recv", size, rank_class, place)
+        communicators, place = self.pricing.communicators, 0 if sender else 1
+        _, classes = communicators.group(axis, self.pricing.rank_class, place)
+        size = self.setting.boundary_bytes[source if direction == "F" else source - 1]
+        transfer = communicators.transfer(axis, "send_recv", size, self.pricing.rank_class, place)
         label = "activation" if direction == "F" else "gradient"
         # An empty tensor still tells the receiver that it may go on.
         phase = Phase("pp", label, 0.0) if transfer is None else transfer_phase(transfer, "pp", label, ())
         lane = f"pp-{'send' if sender else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
-        key = ("p2p", direction, classes[0], source, micro_batch)
-        self.rank.extra += setting.software.p2p_overhead
-        deps = [after] if sender and after >= 0 else []
-        return [setting.draft.meet(key, rank_class, [lane], (phase,), deps, micro_batch)]
+        return (phase,), (lane,), classes[0]
 
     def _virtual(self, action: Action) -> int:
         return action.chunk * self.setting.plan.pp + self.stage

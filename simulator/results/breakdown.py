@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.engine.timeline import Timeline
+from simulator.engine.timeline import Repetition, Timeline
 from simulator.program.program import Program
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
     order = np.argsort(start, kind="stable")
     for kind, amount in timeline.seconds_by_kind(compute[order].tolist()).items():
         seconds[kind] += amount
-    gaps = _gaps(start[order], end[order], timeline.makespan)
+    gaps = _gaps(start[order], end[order], timeline.simulated)
     for kind in WAITED_FOR:
         tasks = [task for task in others if program.tasks[task].kind == kind]
         if tasks and len(gaps):
             busy = _union(timeline.start[tasks], timeline.end[tasks])
-            before = _length(gaps)
+            before = _length(gaps, timeline.repetition)
             gaps = _without(gaps, busy)
-            seconds[kind] += before - _length(gaps)
-    seconds["bubble"] += _length(gaps)
+            seconds[kind] += before - _length(gaps, timeline.repetition)
+    seconds["bubble"] += _length(gaps, timeline.repetition)
     return seconds
 
 
@@ -105,5 +105,12 @@ def _inside(points: NDArray[np.float64], intervals: NDArray[np.float64]) -> NDAr
     return np.asarray((index >= 0) & (points < intervals[np.maximum(index, 0), 1]))
 
 
-def _length(intervals: NDArray[np.float64]) -> float:
-    return float((intervals[:, 1] - intervals[:, 0]).sum()) if len(intervals) else 0.0
+def _length(intervals: NDArray[np.float64], repeated: Repetition | None) -> float:
+    """Total length; what lies in a repeated stretch counts as often as that is repeated."""
+    if not len(intervals):
+        return 0.0
+    total = float((intervals[:, 1] - intervals[:, 0]).sum())
+    if repeated is not None:
+        clipped = np.clip(intervals, repeated.start, repeated.start + repeated.seconds)
+        total += repeated.count * float((clipped[:, 1] - clipped[:, 0]).sum())
+    return total

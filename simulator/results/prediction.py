@@ -48,7 +48,16 @@ class Prediction:
     @property
     def timeline(self) -> pd.DataFrame:
         """One row per phase of every task: kind, label, lane, rank_class, micro_batch, start, end, seconds."""
-        return self.run.to_frame()
+        return self.whole.run.to_frame()
+
+    @cached_property
+    def whole(self) -> Prediction:
+        """The same prediction with every micro-batch simulated, for timelines and traces."""
+        from simulator.simulation import SimulationOptions, simulate
+
+        if self.run.repetition is None:
+            return self
+        return simulate(self.cluster, self.workload, SimulationOptions(periodic=False))
 
     @property
     def workload(self) -> Workload:

@@ -1,0 +1,119 @@
+"""When does a pipeline repeat itself, so that most of its micro-batches need not be simulated?
+
+The engine is deterministic and knows no absolute time: if, at two instants, every lane stands at corresponding places
+of its queue and what is under way has as long to go, whatever follows is the same. So when all that starts in one
+stretch of time starts again, shifted, in the next, and the queues go on the same way, any number of such stretches
+can be left out or put in (design section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine.timeline import Repetition, Timeline
+from simulator.program.program import Program
+
+TOLERANCE = 1e-10
+"""Relative to the makespan: rounding of sums of floats."""
+
+
+def lengths(schedule: str, num_stages: int, chunks: int, num_micro_batches: int) -> Iterator[tuple[int, int]]:
+    """(micro-batches to simulate, micro-batches per stretch) to try in turn, none where it would not pay.
+
+    A stretch is one micro-batch, or one round of the stages where chunks are interleaved.
+    """
+    if schedule not in ("1f1b", "interleaved"):
+        return
+    period = num_stages if schedule == "interleaved" else 1
+    for rounds in (4, 6, 9):
+        base = rounds * num_stages if schedule == "interleaved" else rounds * num_stages // 2 + 4
+        count = base + (num_micro_batches - base) % period
+        if count + 2 * period <= num_micro_batches:
+            yield count, period
+
+
+def repetition(program: Program, timeline: Timeline, period: int, missing: int) -> Repetition | None:
+    """The stretch of `period` micro-batches after which the program repeats itself; None if none is found.
+
+    `missing` micro-batches were left out of the program.
+    """
+    batches = np.array([task.micro_batch for task in program.tasks])
+    tolerance = TOLERANCE * timeline.makespan
+    window = _window(program, timeline, batches, period)
+    if window is None:
+        return None
+    start, seconds = window
+    repeated = []
+    for lane, queue in zip(program.lanes, program.queues, strict=True):
+        tasks = np.array(queue)
+        span = _stretch(program, timeline, batches, tasks, start, seconds, period, tolerance)
+        if span is None and not (lane.name == "host" and _ahead(program, timeline, tasks, start, seconds)):
+            return None
+        if span is not None:
+            repeated.append(tasks[span])
+    everything = np.unique(np.concatenate(repeated)) if repeated else np.zeros(0, dtype=np.int64)
+    return Repetition(missing // period, seconds, start, everything)
+
+
+def _window(
+    program: Program, timeline: Timeline, batches: NDArray[np.int64], period: int
+) -> tuple[float, float] | None:
+    """(start, length) of a stretch in the middle of the first compute lane."""
+    lane = next(i for i, lane in enumerate(program.lanes) if lane.name == "compute")
+    tasks = np.array(program.queues[lane])
+    labelled = tasks[batches[tasks] >= 0]
+    middle = int(batches[labelled].max()) // 2
+    stride = int(((batches[labelled] >= middle) & (batches[labelled] < middle + period)).sum())
+    first = len(tasks) // 2 - stride
+    if stride == 0 or first < 0 or first + stride >= len(tasks):
+        return None
+    begin = float(timeline.start[tasks[first]])
+    return begin, float(timeline.start[tasks[first + stride]]) - begin
+
+
+def _stretch(
+    program: Program,
+    timeline: Timeline,
+    batches: NDArray[np.int64],
+    tasks: NDArray[np.int64],
+    start: float,
+    seconds: float,
+    period: int,
+    tolerance: float,
+) -> slice | None:
+    """The lane's tasks that start within the stretch, if the next stretch repeats them; None if it does not."""
+    begins, ends = timeline.start[tasks], timeline.end[tasks]
+    marks = start - tolerance + seconds * np.arange(3)
+    first, second, third = np.searchsorted(begins, marks).tolist()
+    size = second - first
+    if third - second != size:
+        return None
+    # What was under way when the stretch began must have had as long to go when the next one began.
+    low = first - 1 if first > 0 and ends[first - 1] > start + tolerance else first
+    under_way = second > 0 and bool(ends[second - 1] > start + seconds + tolerance)
+    if size == 0:
+        return slice(first, second) if low == first and not under_way else None
+    here, there = slice(low, second), slice(low + size, third)
+    shift = np.abs(begins[there] - begins[here] - seconds).max() <= tolerance
+    shift &= np.abs(ends[there] - ends[here] - seconds).max() <= tolerance
+    same = bool((batches[tasks[there]] - batches[tasks[here]] == period).all())
+    same &= bool((batches[tasks[first:third]] >= 0).all())
+    same &= all(
+        program.tasks[a].phases == program.tasks[b].phases
+        for a, b in zip(tasks[here].tolist(), tasks[there].tolist(), strict=True)
+    )
+    return slice(first, second) if shift and same else None
+
+
+def _ahead(
+    program: Program, timeline: Timeline, tasks: NDArray[np.int64], start: float, seconds: float
+) -> bool:
+    """A host that waits for nobody and launches faster than the GPU computes can never be waited for later."""
+    launches = tasks[[not program.tasks[task].deps for task in tasks.tolist()]]
+    if len(launches) < len(tasks) - 3:
+        return False
+    behind = timeline.end[tasks] > start
+    return not behind[: len(tasks) // 2].any()

@@ -1,0 +1,75 @@
+"""Leaving out the repeating middle of a pipeline changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.engine.engine import execute
+from simulator.engine.timeline import Timeline
+from simulator.program.builder import Built, blueprint
+from simulator.results.breakdown import breakdown, critical_class
+from simulator.results.utilization import executed_flops
+from simulator.simulation import SimulationOptions, run
+from tests.program.scenarios import FABRICS, LIBRARY, cluster, software, workload
+from tests.program.test_folding_is_exact import SOFTWARE
+
+
+@st.composite
+def long_pipelines(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    pp = draw(st.sampled_from([1, 2, 3, 4]))
+    vpp = draw(st.sampled_from([1, 2] if pp > 1 else [1]))
+    tp = draw(st.sampled_from([1, 2]))
+    dp = draw(st.sampled_from([1, 2]))
+    layers = pp * vpp * draw(st.sampled_from([1, 2]))
+    count = pp * draw(st.integers(8, 14)) if vpp > 1 else draw(st.integers(20, 60))
+    zero = draw(st.sampled_from([0, 1, 3] if pp == 1 else [0, 1]))
+    recompute = draw(st.sampled_from(["none", "full"]))
+    job = workload(
+        layers=layers, global_batch=dp * count, tp=tp, pp=pp, vpp=vpp, zero=zero, recompute=recompute
+    )
+    machine = cluster(pp * dp, tp, 1, dict(draw(st.sampled_from(FABRICS))))
+    return machine, job, draw(st.sampled_from((*SOFTWARE, software(launch=3e-5, launch_backward=2e-5))))
+
+
+def execute_both(scenario: tuple[Any, Any, Any]) -> tuple[Built, Timeline, Built, Timeline]:
+    plan = blueprint(*scenario, LIBRARY)
+    short = run(plan, SimulationOptions())
+    return *short, *run(plan, SimulationOptions(periodic=False))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(long_pipelines())
+def test_repetition_gives_the_whole_step(scenario: tuple[Any, Any, Any]) -> None:
+    short, timeline, long, whole = execute_both(scenario)
+    assert timeline.makespan == pytest.approx(whole.makespan, rel=1e-9)
+    assert executed_flops(short, timeline) == pytest.approx(executed_flops(long, whole), rel=1e-9)
+    assert timeline.use == pytest.approx(whole.use, rel=1e-9)
+    assert [m.bytes for m in timeline.memory] == pytest.approx([m.bytes for m in whole.memory])
+    for rank_class in {critical_class(short.program, timeline), 0}:
+        ours = breakdown(short.program, timeline, rank_class)
+        assert sum(ours.values()) == pytest.approx(timeline.makespan, rel=1e-9)
+        theirs = breakdown(long.program, whole, rank_class)
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-7 * whole.makespan)
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(4, 1), (4, 2), (1, 1)])
+def test_a_long_step_costs_no_more_tasks_than_a_short_one(pp: int, vpp: int) -> None:
+    machine = cluster(pp, 1, 1)
+    sizes = []
+    for count in (64, 1024):
+        job = workload(layers=8, global_batch=count, pp=pp, vpp=vpp)
+        built, timeline = run(blueprint(machine, job, software(), LIBRARY), SimulationOptions())
+        assert timeline.repetition is not None
+        sizes.append(len(built.program.tasks))
+    assert sizes[0] == sizes[1]
+
+
+def test_what_differs_from_one_micro_batch_to_the_next_is_run_in_full() -> None:
+    job = workload(layers=4, global_batch=40, pp=2, schedule="gpipe")
+    _, timeline = run(blueprint(cluster(2, 1, 1), job, software(), LIBRARY), SimulationOptions())
+    assert timeline.repetition is None
+    assert timeline.makespan == execute(blueprint(cluster(2, 1, 1), job, software(), LIBRARY).build().program).makespan
