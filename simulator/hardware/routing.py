@@ -96,9 +96,9 @@ def _ring_bandwidth(topology: Topology, node: int, positions: IntArray) -> float
     if links.is_switched and hardware.gpu.scale_up is not None:
         return hardware.gpu.scale_up.bandwidth
     if links.mesh is not None:
-        widths = links.mesh.bandwidth[np.ix_(positions, positions)].sum(axis=1)
-        if (widths > 0).all():
-            return float(widths.min())
+        bandwidth, _ = links.mesh.ring_usage(positions)
+        if bandwidth > 0:
+            return bandwidth
     root = hardware.interconnect.root_bandwidth or np.inf
     return float(min(hardware.gpu.host_link.bandwidth, root / len(positions)))
 
@@ -112,20 +112,19 @@ def _spread(
     source: IntArray,
     destination: IntArray,
 ) -> Block:
-    """Each flow over its source's links to the members of its group on the node; none if it has no link."""
-    node = topology.gpu_node[source]
+    """Each flow over the links that rings through the members of its group on the node use; none if none closes."""
+    node, position = topology.gpu_node[source], topology.gpu_local[source]
     team = group * topology.num_nodes + node
     members = np.unique(np.stack([np.tile(team, 2), np.concatenate([source, destination])]), axis=1)
-    first, last = (np.searchsorted(members[0], team, side=side) for side in ("left", "right"))
-    row = np.repeat(np.arange(len(flow)), last - first)
-    offset = np.arange(len(row)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
-    peer = members[1][first[row] + offset]
-    here, there = topology.gpu_local[source[row]], topology.gpu_local[peer]
-    width = mesh.bandwidth[here, there]
-    total = np.bincount(row, weights=width, minlength=len(flow))
-    used = np.nonzero(width > 0)[0]
-    links = mesh.links[node[row[used]] - first_node, mesh.number[here[used], there[used]]]
-    return flow[row[used]], links, width[used] / total[row[used]]
+    teams = np.unique(members[0])
+    places = np.zeros((len(teams), len(mesh.lanes)), dtype=bool)
+    places[np.searchsorted(teams, members[0]), topology.gpu_local[members[1]]] = True
+    layouts, layout_of_team = np.unique(places, axis=0, return_inverse=True)
+    usage = np.stack([mesh.ring_usage(np.nonzero(layout)[0])[1] for layout in layouts])
+    share = usage[layout_of_team.ravel()[np.searchsorted(teams, team)], position]
+    row, peer = np.nonzero(share)
+    links = mesh.links[node[row] - first_node, mesh.number[position[row], peer]]
+    return flow[row], links, share[row, peer]
 
 
 def _inside(topology: Topology, flow: IntArray, source: IntArray, destination: IntArray) -> list[Block]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.hardware.links import FloatArray, IntArray, LinkTable
+from simulator.hardware.rings import ring_usage
 from simulator.hardware.wiring import Block
 
 if TYPE_CHECKING:
@@ -24,15 +25,24 @@ if TYPE_CHECKING:
 class Mesh:
     """Direct links between the GPUs of a node.
 
-    `links` [node in group, number] are link ids, `number` [GPU, GPU] the number of the direct link (-1:
-    none), `bandwidth` [GPU, GPU] its bytes/s (0: none) and `paths` [GPU, GPU, hop] the numbers on the way (-1
-    after its end, and all along where there is no way).
+    `links` [node in group, number] are link ids, `number` [GPU, GPU] the number of the direct link (-1: none),
+    `lanes` [GPU, GPU] how many lanes of `lane_bandwidth` bytes/s it has, and `paths` [GPU, GPU, hop] the numbers
+    on the way (-1 after its end, and all along where there is no way).
     """
 
     links: IntArray
     number: IntArray
-    bandwidth: FloatArray
+    lanes: IntArray
+    lane_bandwidth: float
     paths: IntArray
+
+    def ring_usage(self, positions: IntArray) -> tuple[float, FloatArray]:
+        """(bytes/s of rings through the GPUs at `positions`, [GPU, GPU] what each sends to which other)."""
+        chosen = self.lanes[np.ix_(positions, positions)]
+        width, among = ring_usage(tuple(map(tuple, chosen.tolist())))
+        usage = np.zeros(self.lanes.shape)
+        usage[np.ix_(positions, positions)] = among
+        return width * self.lane_bandwidth, usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +128,17 @@ def _wire_mesh(node: Node, gpus: IntArray, table: LinkTable) -> Mesh:
     Pairs without a link go over the intermediate GPUs of a shortest path, the one whose narrowest link is
     widest; pairs without a path (bridged cards) over the host.
     """
-    lanes = np.zeros((node.num_gpus, node.num_gpus))
+    lanes = np.zeros((node.num_gpus, node.num_gpus), dtype=np.int64)
     for a, b, count in node.interconnect.links:
         lanes[a, b] += count
         lanes[b, a] += count
-    bandwidth = lanes * (_scale_up(node).bandwidth / (_scale_up(node).lanes or lanes.sum(axis=1).max()))
+    lane_bandwidth = _scale_up(node).bandwidth / int(_scale_up(node).lanes or lanes.sum(axis=1).max())
     tail, head = np.nonzero(lanes)
     number = np.full(lanes.shape, -1, dtype=np.int64)
     number[tail, head] = np.arange(len(tail))
     latency = node.interconnect.latency
-    links = table.add_links("mesh", gpus[:, tail], gpus[:, head], bandwidth[tail, head], latency)
+    capacity = np.asarray(lanes[tail, head] * lane_bandwidth, dtype=np.float64)
+    links = table.add_links("mesh", gpus[:, tail], gpus[:, head], capacity, latency)
     found = {
         (a, b): path
         for a in range(node.num_gpus)
@@ -138,10 +149,10 @@ def _wire_mesh(node: Node, gpus: IntArray, table: LinkTable) -> Mesh:
     paths = np.full((*lanes.shape, longest), -1, dtype=np.int64)
     for (a, b), path in found.items():
         paths[a, b, : len(path) - 1] = number[path[:-1], path[1:]]
-    return Mesh(links, number, bandwidth, paths)
+    return Mesh(links, number, lanes, lane_bandwidth, paths)
 
 
-def _widest_shortest(lanes: FloatArray, source: int, destination: int) -> list[int]:
+def _widest_shortest(lanes: IntArray, source: int, destination: int) -> list[int]:
     """GPUs on the path with the fewest links and, of those, the widest narrowest link; empty if there is none.
 
     Ties go to the lowest numbers.

@@ -105,9 +105,8 @@ class Topology:
     def ring_routes(self, group: IntArray, source: IntArray, destination: IntArray) -> Routes:
         """Routes of the edges of rings and chains, `group` [flows] telling which collective each belongs to.
 
-        Differs from `routes` inside NVLink meshes only. There a library lays several rings so that all links
-        among the members of a group carry traffic; what a GPU sends to its successor is therefore spread over
-        its direct links to all members of the group on its node, by their bandwidth.
+        Differs from `routes` inside NVLink meshes only. There a library ignores the order of the members and lays
+        as many rings through them as the links allow; what a GPU sends is spread over those (see `rings`).
         """
         return ring_routes_of(self, group, source, destination)
 
