@@ -99,9 +99,10 @@ def cost_of(
         "nic": rates.nic * factors.nic * lit,
     }
     if factors.local is not None and scale_up > 0.0:
-        # The copy of a rank's own part passes through the same SMs as what it sends.
-        extra = movement.local / (scale_up * movement.volume) * efficiency["scale_up"] / factors.local
-        efficiency["scale_up"] /= 1.0 + extra
+        # The copy of a rank's own part passes through the same SMs as what it sends, one after the other.
+        own = movement.local / (factors.local * (library.scale_up_bandwidth or group.scale_up_bandwidth))
+        sent = scale_up * movement.volume / (group.scale_up_bandwidth * efficiency["scale_up"])
+        efficiency["scale_up"] *= sent / (sent + own)
     transfer = bandwidth_seconds(scale_up * movement.volume, nic * movement.volume, efficiency, group)
     hop = rates.hop if group.num_nodes == 1 or rates.multi_node_hop is None else rates.multi_node_hop
     network_hop = rates.network_hop + rates.network_trips * group.hop_latency

@@ -55,7 +55,7 @@ class OperationFactors(Description):
     local: float | None = Field(
         default=None,
         gt=0.0,
-        description="Rate of a rank's copy of its own part, as a fraction of the scale-up bandwidth.",
+        description="Rate of a rank's copy of its own part, as a fraction of the library's scale_up_bandwidth.",
     )
 
 
