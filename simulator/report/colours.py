@@ -16,3 +16,6 @@ COLOURS = {
     "offload": "#ddaa33",
     "other": "#777777",
 }
+
+BACKWARD = "#27506f"
+"""Backward kernels, where a picture tells them from forward ones."""
