@@ -1,12 +1,13 @@
 """What does a task's run of phases come down to? Steps: a delay with nothing shared, then shared work.
 
-The engine only meets steps. Two savings are made here, both exact:
+The engine only meets steps. Three savings are made here, all exact:
 
 - *private*: if all tasks that draw on a resource have a lane in common, one at a time uses it, and it limits
   that one like a cap. Work that draws on private resources only takes a time known in advance: it becomes
   part of a delay.
 - *merge_phases*: consecutive phases with the same draws, cap and weight and no latency between are one step,
   and consecutive delays are one delay.
+- *dominance*: resources that can never be the limit are left out; see `dominance`.
 
 Where a phase begins and ends is kept as a coordinate: seconds since the task started, had it run alone at
 the initial capacities. Time as a function of the coordinate is piecewise linear, which is how `timeline`
@@ -15,10 +16,11 @@ finds the phases again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
+from simulator.engine.dominance import dominated
 from simulator.engine.fair_sharing import alone
 from simulator.program.program import Draws, Phase, Program
 
@@ -33,14 +35,17 @@ class Demand:
 
     def __init__(self, index: int, draws: Draws, cap: float, weight: float, nominal_rate: float) -> None:
         self.index = index
-        self.draws = draws
-        self.resources = tuple(resource for resource, _ in draws)
+        self.set_draws(draws)
         self.cap = cap
         self.weight = weight
         self.nominal_rate = nominal_rate
         self.flows: dict[Flow, None] = {}  # the work in progress, in order of arrival
         self.component: Component | None = None
         self.mark = 0
+
+    def set_draws(self, draws: Draws) -> None:
+        self.draws = draws
+        self.resources = tuple([resource for resource, _ in draws])
 
 
 class Chain:
@@ -111,7 +116,13 @@ class Chains:
     """The chains of a program: `of_task[i]` is that of task i, shared by tasks that share a phases tuple."""
 
     def __init__(
-        self, program: Program, capacities: Sequence[float], *, find_private: bool, merge_phases: bool
+        self,
+        program: Program,
+        capacities: Sequence[float],
+        *,
+        find_private: bool,
+        merge_phases: bool,
+        drop_dominated: bool,
     ) -> None:
         self._capacities = capacities
         self._merge_phases = merge_phases
@@ -127,6 +138,17 @@ class Chains:
             if chain is None:
                 chain = chains[id(phases)] = self._chain(phases)
             self.of_task.append(chain)
+        if drop_dominated:
+            self._drop_dominated(chains.values())
+
+    def _drop_dominated(self, chains: Iterable[Chain]) -> None:
+        demands = self._demands.values()
+        gone = dominated([demand.draws for demand in demands], self._capacities, self._varying)
+        if gone:
+            for demand in demands:
+                demand.set_draws(tuple([draw for draw in demand.draws if draw[0] not in gone]))
+            for chain in chains:
+                chain.resources = tuple([r for r in chain.resources if r not in gone])
 
     def _chain(self, phases: tuple[Phase, ...]) -> Chain:
         phase_ends: list[float] = []

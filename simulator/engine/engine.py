@@ -23,20 +23,24 @@ from simulator.program.program import CapacityChange, Program
 class EngineOptions:
     """Exact savings, each of which can be switched off to check that it changes nothing.
 
-    private: resources used by one task at a time never reach the solver. merge_phases: equal neighbours are
+    private: resources used by one task at a time never reach the solver. dominance: nor do those that can
+    never be the limit, since another with the same users always is first. merge_phases: equal neighbours are
     one step. solo_chains: a task whose resources nobody else touches is one event, however many phases it
     has. incremental: only the affected component is solved. cache: rates of recurring sets of flows are
     remembered.
     """
 
     private: bool = True
+    dominance: bool = True
     merge_phases: bool = True
     solo_chains: bool = True
     incremental: bool = True
     cache: bool = True
 
 
-PLAIN = EngineOptions(private=False, merge_phases=False, solo_chains=False, incremental=False, cache=False)
+PLAIN = EngineOptions(
+    private=False, dominance=False, merge_phases=False, solo_chains=False, incremental=False, cache=False
+)
 """No savings: the reference that the others must equal."""
 
 
@@ -60,7 +64,11 @@ class _Execution:
         self._trace = trace
         self._capacities = initial_capacities(program)
         self._chains: list[Chain] = Chains(
-            program, self._capacities, find_private=options.private, merge_phases=options.merge_phases
+            program,
+            self._capacities,
+            find_private=options.private,
+            merge_phases=options.merge_phases,
+            drop_dominated=options.dominance,
         ).of_task
         self._successors, self._num_awaited = successors(program)
         self._ready = [task for task in range(num_tasks) if self._num_awaited[task] == 0]

@@ -160,15 +160,14 @@ class Network:
             return
         self._mark += 1
         for resource in changed:
-            component = self._component(resource)
-            if component:
-                self._solve_together(component)
+            if self._marks[resource] != self._mark:
+                component = self._component(resource)
+                if component:
+                    self._solve_together(component)
 
     def _component(self, resource: int) -> list[Demand]:
         """Demands connected to `resource` and not met before in this `solve`, by index."""
         mark, marks, users = self._mark, self._marks, self._users
-        if marks[resource] == mark:
-            return []
         marks[resource] = mark
         found: list[Demand] = []
         front = [resource]

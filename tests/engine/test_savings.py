@@ -12,7 +12,7 @@ from simulator.engine import PLAIN, EngineOptions, Timeline, execute
 from simulator.program.program import Program
 from tests.engine.programs import programs
 
-SAVINGS = ("private", "merge_phases", "solo_chains", "incremental", "cache")
+SAVINGS = ("private", "dominance", "merge_phases", "solo_chains", "incremental", "cache")
 
 
 def assert_same(ours: Timeline, reference: Timeline) -> None:
