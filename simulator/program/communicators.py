@@ -85,7 +85,9 @@ class Communicators:
         key = (patterns, enabled)
         if key not in self._foldings:
             found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
-            used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
+            used = _limiting_links(
+                self.topology, [x for x, _ in found.values()], [f for _, f in found.values()]
+            )
             position = np.full(self.topology.num_links, -1, dtype=np.int64)
             position[used] = np.arange(len(used))
             layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
@@ -97,7 +99,7 @@ class Communicators:
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
         if (axis, pattern) not in self._layers:
             members = self.members(axis)
-            loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node))
+            loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
             self._layers[axis, pattern] = GroupLayer(members, *loads), feeds
         return self._layers[axis, pattern]
 
@@ -231,16 +233,24 @@ def _link_colours(topology: Topology, links: Ints) -> Ints:
     return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
 
 
+LAID_IN_RINGS = frozenset({"ring", "chain", "tree", "hierarchical"})
+"""Patterns whose edges inside a node follow each other in an order that the library is free to choose."""
+
 Feeds = tuple[Ints, Ints]
 """Keys link x num_links + NIC link: which NICs send, and which receive, what crosses a switch-to-switch link."""
 
 
-def link_loads(topology: Topology, found: Any) -> tuple[tuple[Ints, Ints, NDArray[np.float64]], Feeds]:
+def link_loads(
+    topology: Topology, found: Any, pattern: str
+) -> tuple[tuple[Ints, Ints, NDArray[np.float64]], Feeds]:
     """Rows (group, link, amount): what one byte of volume puts on every link; and the NICs behind fabric links."""
     group, source, destination, share = found
     up, down = destination == REDUCER, source == REDUCER
     between = ~(up | down)
-    routes = topology.routes(source[between], destination[between])
+    if pattern in LAID_IN_RINGS:
+        routes = topology.ring_routes(group[between], source[between], destination[between])
+    else:
+        routes = topology.routes(source[between], destination[between])
     rows = [
         (group[between][routes.flow], routes.link, share[between][routes.flow] * routes.share),
         (group[up], topology.scale_up_out[source[up]], share[up]),
@@ -256,7 +266,9 @@ def link_loads(topology: Topology, found: Any) -> tuple[tuple[Ints, Ints, NDArra
 def _feeds(topology: Topology, routes: Routes, nic_kind: str) -> Ints:
     """Distinct (switch-to-switch link, NIC link) pairs among the routes, as keys."""
     names = topology.kind_names
-    inner = np.array([name.startswith(("leaf", "spine")) for name in names], dtype=bool)[topology.kind[routes.link]]
+    inner = np.array([name.startswith(("leaf", "spine")) for name in names], dtype=bool)[
+        topology.kind[routes.link]
+    ]
     nics = np.array([name == nic_kind for name in names], dtype=bool)[topology.kind[routes.link]]
     if not inner.any():
         return np.zeros(0, dtype=np.int64)
@@ -306,7 +318,9 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
         ranks_per_node=fullest,
         scale_up_kind=node.interconnect.kind,
         in_network_reduction=node.interconnect.in_network_reduction,
-        scale_up_bandwidth=min((way.bandwidth for way in ways if way is not None), default=0.0),
+        scale_up_bandwidth=min(
+            (topology.scale_up_bandwidth(members), *(w.bandwidth for w in ways if w is not None))
+        ),
         nic_bandwidth=nic if num_nodes > 1 else 0.0,
         hop_latency=latency if num_nodes > 1 else 0.0,
     )
