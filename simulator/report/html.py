@@ -121,7 +121,10 @@ def _memory(prediction: Prediction) -> str:
 
 
 def _origins(prediction: Prediction) -> str:
-    warnings = [f'<p class="warning">{escape(text)}</p>' for text in summary.borrowed(prediction)]
+    warnings = [
+        f'<p class="warning">{escape(text)}</p>'
+        for text in [*prediction.warnings, *summary.borrowed(prediction)]
+    ]
     rows = [
         [
             _cell(one.part),

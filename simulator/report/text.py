@@ -110,7 +110,7 @@ def _remedies(prediction: Prediction) -> list[RenderableType]:
             table.add_row(
                 Text(remedy.command),
                 Text(write.size(remedy.peak_bytes), justify="right"),
-                Text(f"step about {write.seconds(remedy.step_time_s)} ({write.change(against)})"),
+                Text(f"step {write.seconds(remedy.step_time_s)} ({write.change(against)})"),
             )
         return ["", Text("What would fit (tried, fastest first)", style="bold"), table]
     needed = needed_gpus(prediction.cluster, prediction.workload)
@@ -127,6 +127,8 @@ def _lines(prediction: Prediction) -> Table:
     table.add_row(Text("in use"), Text(summary.utilization_line(prediction)))
     table.add_row(Text("critical path"), Text(summary.critical_line(prediction)))
     table.add_row(Text("numbers from"), Text(summary.origins_line(prediction)))
+    for warning in prediction.warnings:
+        table.add_row(Text("note", style="yellow"), Text(warning, style="yellow"))
     for warning in summary.borrowed(prediction):
         table.add_row(Text("borrowed", style="yellow"), Text(warning, style="yellow"))
     engine = prediction.meta["engine"]

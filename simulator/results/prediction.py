@@ -67,7 +67,7 @@ class Prediction:
     def critical_path(self) -> list[dict[str, Any]]:
         """[{kind, seconds}] of the chain of tasks that determines the step, longest first; sums to it.
 
-        In order and task by task: `run.critical_path(built.program)`.
+        In order and task by task: `whole.run.critical_path(whole.built.program)`.
         """
         from simulator.results.critical_path import critical_seconds
 
@@ -80,6 +80,12 @@ class Prediction:
         from simulator.results.origins import origins
 
         return origins(self.cluster, self.workload)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Settings of the plan that have no effect, or another one than they seem to have."""
+        flash = self.built.setting.software.flash_attention
+        return [f"{key}: {message}" for key, message in self.workload.warnings_on(self.gpus, flash)]
 
     @cached_property
     def remedies(self) -> tuple[Remedy, ...]:
@@ -121,5 +127,9 @@ class Prediction:
             "cost_usd": self.cost_usd,
             "critical_path": self.critical_path,
             "sensitivity": {},
-            "meta": {**self.meta, "origins": [origin.to_dict() for origin in self.origins]},
+            "meta": {
+                **self.meta,
+                "origins": [origin.to_dict() for origin in self.origins],
+                "warnings": self.warnings,
+            },
         }

@@ -1,7 +1,6 @@
 """What change of the plan would make it fit, and what would it cost? Tried, not guessed.
 
-Every remedy is a simulated plan. Long steps are simulated with fewer micro-batches: beyond two rounds of the pipeline
-memory no longer grows, and the step grows by the same time for each further round.
+Changes are tried alone first, then in combinations, until some fit.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from simulator.workloads.plan_checks import WORKLOAD_CHECKS
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
+    from simulator.results.prediction import Prediction
     from simulator.workloads.plan import Plan
     from simulator.workloads.workload import Workload
 
@@ -29,7 +29,7 @@ BEAM = 2
 
 @dataclass(frozen=True)
 class Remedy:
-    """Settings under which the plan fits, its fullest GPU, and the step time then (an estimate)."""
+    """Settings under which the plan fits, its fullest GPU, and the step time then."""
 
     settings: Mapping[str, Any]
     peak_bytes: float
@@ -56,21 +56,21 @@ def remedies(cluster: Cluster, workload: Workload, most: int = 5) -> tuple[Remed
     beam: list[Change] = [()]
     seen: set[Change] = set()
     for _ in range(MOST_CHANGES):
-        tried: list[tuple[float, Change, Workload]] = []
+        tried: list[tuple[float, Change, Prediction]] = []
         for change in beam:
-            changed = _apply(workload, change)
-            for step in single_changes(changed.plan):
+            for step in single_changes(_apply(workload, change).plan):
                 both = tuple(sorted({**dict(change), **dict(step)}.items()))
-                candidate = _apply(workload, both)
-                if both in seen or set(dict(step)) & set(dict(change)) or _faults(cluster, candidate):
+                if both in seen or set(dict(step)) & set(dict(change)):
                     continue
                 seen.add(both)
-                tried.append((_peak_share(cluster, candidate), both, candidate))
-        fitting = [(change, candidate) for share, change, candidate in tried if share <= 1.0]
-        if fitting:
-            found = [_remedy(cluster, change, candidate) for change, candidate in fitting]
+                candidate = _apply(workload, both)
+                if not _faults(cluster, candidate):
+                    prediction = simulate(cluster, candidate)
+                    tried.append((prediction.memory.fullest.share, both, prediction))
+        found = [_remedy(change, prediction) for share, change, prediction in tried if share <= 1.0]
+        if found:
             return tuple(sorted(found, key=lambda one: one.step_time_s)[:most])
-        beam = [change for _, change, _ in sorted(tried, key=lambda one: one[:2])[:BEAM]]
+        beam = [change for _, change, _ in sorted(tried, key=lambda one: (one[0], str(one[1])))[:BEAM]]
     return ()
 
 
@@ -119,31 +119,10 @@ def _faults(cluster: Cluster, workload: Workload) -> bool:
     )
 
 
-def _shortened(cluster: Cluster, workload: Workload, rounds: int) -> Workload:
-    """The workload with `rounds` times pp micro-batches, or as it is if it has no more."""
-    plan = workload.plan
-    count = rounds * plan.pp
-    if plan.schedule_name == "gpipe" or workload.num_micro_batches(cluster.num_gpus) <= count:
-        return workload
-    batch = count * plan.micro_batch * plan.data_parallel(cluster.num_gpus)
-    return workload.model_copy(update={"global_batch": batch})
-
-
-def _peak_share(cluster: Cluster, workload: Workload) -> float:
-    return simulate(cluster, _shortened(cluster, workload, 2)).memory.fullest.share
-
-
-def _remedy(cluster: Cluster, change: Change, workload: Workload) -> Remedy:
-    short, longer = (_shortened(cluster, workload, rounds) for rounds in (2, 3))
-    first = simulate(cluster, short)
-    step = first.step_time_s
-    if longer.global_batch > short.global_batch:
-        further = simulate(cluster, longer).step_time_s - step
-        left = workload.global_batch - short.global_batch
-        step += further * left / (longer.global_batch - short.global_batch)
-    memory = first.memory
+def _remedy(change: Change, prediction: Prediction) -> Remedy:
     settings = {f"plan.{key}": value for key, value in change}
-    return Remedy(settings, memory.peak_bytes, memory.capacity_bytes, step)
+    memory = prediction.memory
+    return Remedy(settings, memory.peak_bytes, memory.capacity_bytes, prediction.step_time_s)
 
 
 def _typed(value: Any) -> str:
