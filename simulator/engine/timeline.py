@@ -109,12 +109,17 @@ class Timeline:
     def spans(self) -> Spans:
         """When each phase of each task ran."""
         groups: dict[int, list[int]] = {}  # tasks that ran a chain at its nominal pace, by chain
+        singles: list[int] = []
         parts: list[tuple[Ints, Ints, Floats, Floats, Floats]] = []
         for task, chain in enumerate(self._chains):
-            if task in self._logs:
+            if len(chain.phases) == 1:
+                singles.append(task)
+            elif task in self._logs:
                 parts.append(self._logged(task, chain))
             else:
                 groups.setdefault(id(chain), []).append(task)
+        if singles:
+            parts.append(self._single(np.array(singles)))
         parts += [self._unlogged(np.array(tasks)) for tasks in groups.values()]
         if not parts:
             nothing = np.empty(0)
@@ -123,8 +128,14 @@ class Timeline:
         order = np.lexsort((columns[1], columns[0]))
         return Spans(*(column[order] for column in columns))
 
+    def _single(self, tasks: Ints) -> tuple[Ints, Ints, Floats, Floats, Floats]:
+        """Phases of `tasks` that have one only."""
+        start, end = self.start[tasks], self.end[tasks]
+        latencies = np.array([self._chains[task].phases[0].latency for task in tasks])
+        return tasks, np.zeros_like(tasks), start, np.minimum(start + latencies, end), end
+
     def _unlogged(self, tasks: Ints) -> tuple[Ints, Ints, Floats, Floats, Floats]:
-        """Phases of `tasks`, all of one chain, that ran at its nominal pace (or have one phase only)."""
+        """Phases of `tasks`, all of one chain, that ran at its nominal pace."""
         chain = self._chains[tasks[0]]
         num_phases = len(chain.phases)
         start, end = self.start[tasks], self.end[tasks]
