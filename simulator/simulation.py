@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from simulator.costs.collectives import library_for
 from simulator.costs.software import load_software
-from simulator.description.faults import DescriptionError
+from simulator.description import catalogue
+from simulator.description.faults import DescriptionError, Fault
 from simulator.engine.engine import EngineOptions, execute
 from simulator.engine.timeline import Timeline
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
@@ -17,6 +18,7 @@ from simulator.results.predict import predict
 from simulator.results.prediction import Prediction
 
 if TYPE_CHECKING:
+    from simulator.description.base import Description
     from simulator.hardware.cluster import Cluster
     from simulator.workloads.workload import Workload
 
@@ -62,13 +64,29 @@ def simulate(cluster: Cluster, workload: Workload, options: SimulationOptions | 
 
 def check_runs(cluster: Cluster, workload: Workload) -> None:
     """Raise DescriptionError with every reason why the workload cannot run on the cluster."""
-    faults = workload.faults_on(cluster.num_gpus)
-    for gpu in dict.fromkeys(group.node.gpu for group in cluster.node_groups):
+    gpus = list(dict.fromkeys(group.node.gpu for group in cluster.node_groups))
+    found = workload.faults_on(cluster.num_gpus)
+    for gpu in gpus:
         if workload.precision not in gpu.dense_peak:
             message = f"{gpu.name or 'the GPU'} has no {workload.precision} peak (it has {', '.join(gpu.dense_peak)})"
-            faults.append(("precision", message))
+            found.append(("precision", message))
+    faults = [workload.fault(key, message) for key, message in found]
+    faults += _unknown("software", workload.plan.software, workload, "plan.software")
+    faults += _unknown("collectives", cluster.software, cluster, "software")
+    faults += [fault for gpu in gpus for fault in _unknown("kernels", gpu.calibration, gpu, "calibration")]
     if faults:
-        raise DescriptionError(workload.fault(key, message) for key, message in faults)
+        raise DescriptionError(faults)
+
+
+def _unknown(kind: str, name: str | None, owner: Description, key: str) -> list[Fault]:
+    """The fault at `key` of the description that names a calibration which does not exist."""
+    if name is None:
+        return []
+    try:
+        catalogue.find(kind, name, at=owner.place_of(key), key=key)
+    except DescriptionError as error:
+        return error.faults
+    return []
 
 
 def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
@@ -89,7 +107,7 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
 
 
 def assemble(cluster: Cluster, workload: Workload, options: BuildOptions | None = None) -> Blueprint:
-    """All of a step but its number of micro-batches, with the software and collective library that the descriptions name."""
+    """All of a step but its number of micro-batches, with the software and library that the descriptions name."""
     software = load_software(workload.plan.software)
     try:
         library = library_for(cluster.node_groups[0].node, cluster.software)
