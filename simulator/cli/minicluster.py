@@ -12,7 +12,7 @@ import typer
 
 BAD_INPUT = 2
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
 
 Name = Annotated[str, typer.Argument(help="The minicluster's name, as `up` printed it.")]
 
@@ -21,6 +21,7 @@ Name = Annotated[str, typer.Argument(help="The minicluster's name, as `up` print
 def up(
     cluster: Annotated[str, typer.Argument(help="Catalogue name or path of a cluster description.")],
     name: Annotated[str, typer.Option(help="Its name; the description's name if left out.")] = "",
+    gpus: Annotated[int | None, typer.Option(help="Number of nodes (a node is one rank).")] = None,
     shaper: Annotated[
         str, typer.Option(help="fair: fair-queueing ports; fifo: token bucket and one queue.")
     ] = "fair",
@@ -34,7 +35,7 @@ def up(
 
     with _faults_on_standard_error():
         overrides = dict(setting.partition("=")[::2] for setting in settings or [])
-        described = load_cluster(cluster, overrides=overrides)
+        described = load_cluster(cluster, gpus, overrides)
         made = lifecycle.up(name or _name_from(cluster), described, described_by=cluster, shaper=shaper)
     typer.echo(f"{made.name}: {len(made.hosts)} nodes up; clustersim minicluster exec {made.name} -- COMMAND")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -71,9 +72,11 @@ def run_cases(
         if fault is not None:
             raise fault
         done = groups.from_first(store.done if store else None)
+        gc.disable()  # a collection in the middle of a timed loop would be measured with it
         pending = [case for case in cases if case.key not in done]
         for number, case in enumerate(pending, start=len(cases) - len(pending) + 1):
             measurement = _measure_case(case, device, groups, effort)
+            gc.collect()
             if store and measurement:
                 store.add(measurement)
             if progress and groups.rank == 0:
