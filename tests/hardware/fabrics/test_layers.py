@@ -65,6 +65,17 @@ def test_leaf_uplinks_are_the_nics_below_over_the_oversubscription(oversubscript
     np.testing.assert_allclose(uplinks, 2 * 4 * NIC_BANDWIDTH / oversubscription)
 
 
+@pytest.mark.parametrize("core", [1.0, 7.0])
+def test_the_core_of_pods_has_their_leaf_uplinks_over_its_own_oversubscription(core: float) -> None:
+    fabric = LeafSpine(
+        nodes_per_leaf=1, nodes_per_pod=2, oversubscription=2.0, core_oversubscription=core, **SPINES
+    )
+    topology = build_topology(cluster(fabric))
+    uplinks = topology.capacity[topology.kind == topology.kind_names.index("spine_up")]
+    np.testing.assert_allclose(uplinks, 2 * 4 * NIC_BANDWIDTH / 2.0 / core)
+    assert topology.bisection == pytest.approx(4 * 4 * NIC_BANDWIDTH / 2.0 / core)
+
+
 def test_uplinks_can_be_given_instead() -> None:
     fabric = LeafSpine(nodes_per_leaf=2, uplink_bandwidth=7e9, **SPINES)
     topology = build_topology(cluster(fabric))
@@ -200,3 +211,9 @@ class TestRails:
         topology = build_topology(cluster(self.FABRIC))
         np.testing.assert_allclose(load(topology, "nic_out"), 28)
         np.testing.assert_allclose(load(topology, "nic_in"), 28)
+
+    def test_gpus_that_share_a_nic_hand_over_to_different_gpus_of_the_other_rail(self) -> None:
+        topology = build_topology(cluster(self.FABRIC, node(4, 2)))
+        routes = topology.routes(np.array([0, 1]), np.array([6, 7]))
+        into = [topology.scale_up_in[2], topology.scale_up_in[3]]
+        assert [routes.link[routes.flow == flow][1] for flow in (0, 1)] == into
