@@ -1,0 +1,84 @@
+"""`python -m simulator.validation.minicluster.runner RECIPES RESULT`: some training steps of one case, on one rank.
+
+RECIPES holds the recipe of every rank (JSON lines). Rank 0 writes RESULT: for every step its duration, and for every
+rank when it computed (seconds after the step began). All ranks share the machine, so their clocks agree.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from simulator.calibration.microbenchmarks.session import prefer_this_process
+from simulator.validation.minicluster.recipe import Recipe, from_json
+
+
+def main(recipes: Path, result: Path, *, num_steps: int = 10, num_warmups: int = 3) -> None:
+    """Run on the rank that the environment (RANK, MASTER_ADDR, ...) says."""
+    prefer_this_process()
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    recipe = from_json(recipes.read_text(encoding="utf-8").splitlines()[rank])
+    steps = run_steps(recipe, num_steps, num_warmups)
+    everything: list[Any] | None = [None] * dist.get_world_size() if rank == 0 else None
+    dist.gather_object(steps, everything)
+    if everything is not None:
+        result.write_text(json.dumps(merge(everything)), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run_steps(recipe: Recipe, num_steps: int, num_warmups: int) -> list[dict[str, Any]]:
+    """Begin, end and spans of every timed step of this rank; all ranks start each step together."""
+    import torch.distributed as dist
+
+    from simulator.validation.minicluster.emulated import Communicator, EmulatedChunk
+    from simulator.validation.minicluster.strategies import build_step, make_groups
+    from simulator.validation.minicluster.virtual_device import VirtualDevice
+
+    groups = make_groups(recipe)
+    device = VirtualDevice()
+    communicator = Communicator(recipe.rank, {axis: (recipe.groups[axis], groups[axis]) for axis in groups})
+    chunks = [EmulatedChunk(chunk, device, communicator) for chunk in recipe.chunks]
+    step = build_step(recipe, chunks, device, groups)
+    gc.disable()
+    steps = []
+    for number in range(-num_warmups, num_steps):
+        gc.collect()
+        dist.barrier()
+        device.waited()
+        device.take_spans()
+        begin = time.monotonic()
+        step()
+        end = time.monotonic()
+        if number >= 0:
+            steps.append({"begin": begin, "end": end, "spans": device.take_spans()})
+    return steps
+
+
+def merge(per_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Steps with their duration (first begin to last end of any rank) and each rank's spans, relative to the begin."""
+    steps = []
+    for ranks in zip(*per_rank, strict=True):
+        begin = min(rank["begin"] for rank in ranks)
+        spans = [[(s - begin, e - begin, label) for s, e, label in rank["spans"]] for rank in ranks]
+        steps.append({"seconds": max(rank["end"] for rank in ranks) - begin, "spans": spans})
+    return {"steps": steps}
+
+
+if __name__ == "__main__":
+    main(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        num_steps=int(os.environ.get("CLUSTERSIM_STEPS", "10")),
+        num_warmups=int(os.environ.get("CLUSTERSIM_WARMUPS", "3")),
+    )
