@@ -45,6 +45,12 @@ class Prediction:
     run: Timeline = field(repr=False, compare=False)
     built: Built = field(repr=False, compare=False)
 
+    def __str__(self) -> str:
+        """The table of `clustersim run`."""
+        from simulator.report.text import plain
+
+        return plain(self)
+
     @property
     def timeline(self) -> pd.DataFrame:
         """One row per phase of every task: kind, label, lane, rank_class, micro_batch, start, end, seconds."""
