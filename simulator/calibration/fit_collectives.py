@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.costs.collectives import CollectiveCalibration, collective_cost, collective_seconds
-from simulator.validation.collective_data import Measurement
+from simulator.validation.collective_data import Measurement, measurements, systems
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -41,12 +41,66 @@ Path = tuple[str, ...]
 Match = Callable[[Path], bool]
 
 
+INSIDE = ("base", "hop", "scale_up", "overlap", "local", "crowding")
+"""Parameters that groups within one node settle."""
+
+BETWEEN = ("network_base", "network_trips", "nic")
+"""Parameters that groups across nodes settle; hops between nodes keep what the library's own model states."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Fitted parameters; `hop_latencies` are those of the machines whose network was fitted along."""
 
     calibration: CollectiveCalibration
     hop_latencies: dict[str, float]
+
+
+def inside_a_node(path: Path) -> bool:
+    """Whether single-node measurements settle the parameter: not trees, nor single messages, nor the network."""
+    if path[0] == "algorithms":
+        return path[1] in ("ring", "direct", "in_network") and path[-1] in INSIDE
+    return path[-1] in INSIDE and path[1:2] not in (("broadcast",), ("reduce",))
+
+
+def between_nodes(path: Path) -> bool:
+    """Whether measurements across nodes settle the parameter (all-to-all and single messages have none).
+
+    LL waits for the network once per hop by definition: that is what a machine's hop latency means. What a ring
+    pays once cannot be told from that latency where both are unknown, and keeps what trees pay.
+    """
+    if path[-2:] == ("ll", "network_trips") or path[1:2] + path[-1:] == ("ring", "network_base"):
+        return False
+    return path[0] == "algorithms" and path[1] in ("ring", "tree", "in_network") and path[-1] in BETWEEN
+
+
+def fit_calibration(start: CollectiveCalibration, leave_out_ranks: int | None = None) -> Fit:
+    """Fit a calibration to the tune rows of all machines that it stands for: first inside a node, then between.
+
+    `leave_out_ranks` keeps groups of that many ranks out, to be judged on. Raises ValueError without tune rows.
+    """
+    ours = {name: system for name, system in systems().items() if system.calibration == start.name}
+    rows = [
+        row
+        for row in measurements(ours)
+        if row.split == "tune"
+        and row.group.num_ranks != leave_out_ranks
+        and row.op not in ("broadcast", "reduce")
+    ]
+    if not rows:
+        raise ValueError(f"nothing was measured for {start.name}")
+    switches = {
+        op: {ranks: size for ranks, size in by_ranks.items() if ranks != leave_out_ranks}
+        for op, by_ranks in start.switches.items()
+    }
+    start = start.model_copy(update={"switches": switches})
+    inside = [row for row in rows if row.group.num_nodes == 1]
+    found = fit(start, inside, inside_a_node) if inside else Fit(start, {})
+    across = [row for row in rows if row.group.num_nodes > 1 and ours[row.system].fit_network]
+    if across:
+        known = {name: system.hop_latency for name, system in ours.items() if system.fit_hop_latency}
+        found = fit(found.calibration, across, between_nodes, known, rounds=1)
+    return found
 
 
 def fit(
@@ -85,8 +139,9 @@ def predicted(calibration: CollectiveCalibration, row: Measurement) -> float:
 
 
 def residuals(calibration: CollectiveCalibration, rows: Iterable[Measurement]) -> FloatArray:
-    """[rows] log(predicted / measured)."""
-    return np.array([log(predicted(calibration, row) / row.seconds) for row in rows])
+    """[rows] log(predicted / measured), with the algorithm that a row's machine was forced to, if any."""
+    used = {name: system.library(calibration) for name, system in systems().items() if system.all_reduce}
+    return np.array([log(predicted(used.get(row.system, calibration), row) / row.seconds) for row in rows])
 
 
 def free_parameters(calibration: CollectiveCalibration, fitted: Match) -> dict[Path, float]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from pydantic import Field, TypeAdapter
 
 from simulator.costs.collectives.group import GroupShape
-from simulator.costs.collectives.mesh import ring_lanes
+from simulator.costs.collectives.library import CollectiveCalibration
 from simulator.description.base import Description
 from simulator.description.quantities import FROM_TEXT, BytesPerSecond, Fraction, Seconds
+from simulator.hardware.rings import ring_usage
 
 FOLDER = Path(__file__).parent / "data" / "collectives"
 
@@ -34,7 +35,20 @@ class System(Description):
         default=1.0, description="What this machine's network stack achieves of its line rate (1: as usual)."
     )
     hop_latency: Seconds = Field(default=0.0, description="Node to node, one way.")
+    all_reduce: str | None = Field(
+        default=None, description="The algorithm that all-reduce was forced to (NCCL_ALGO)."
+    )
+    fit_network: bool = Field(
+        default=False, description="Its tune rows calibrate what a library pays between nodes."
+    )
+    fit_hop_latency: bool = Field(
+        default=False, description="hop_latency was fitted along with them: nobody states it."
+    )
     note: str = Field(default="", description="Where its figures come from.")
+
+    def library(self, calibration: CollectiveCalibration) -> CollectiveCalibration:
+        """The calibration with what was forced on this machine."""
+        return calibration.forced("all_reduce", self.all_reduce) if self.all_reduce else calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +77,19 @@ def systems() -> dict[str, System]:
     return TypeAdapter(dict[str, System]).validate_python(tree, context=FROM_TEXT)
 
 
+def _mesh_lanes(links: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, ...], ...]:
+    """[GPU][GPU] lanes between each pair."""
+    num_gpus = 1 + max(max(a, b) for a, b, _ in links)
+    between = {(a, b): lanes for a, b, lanes in links} | {(b, a): lanes for a, b, lanes in links}
+    return tuple(tuple(between.get((a, b), 0) for b in range(num_gpus)) for a in range(num_gpus))
+
+
 def group_on(system: System, ranks: int, nodes: int, dtype: str = "fp16") -> GroupShape:
     """The shape of `ranks` ranks on `nodes` nodes of a machine. NVLink SHARP cannot add 8-bit integers."""
     scale_up = system.scale_up_bandwidth
     if system.links and nodes == 1:
-        lanes = sum(n for a, b, n in system.links if 0 in (a, b))
-        scale_up *= ring_lanes(system.links, range(ranks)) / lanes
+        lanes = _mesh_lanes(system.links)
+        scale_up *= ring_usage(tuple(row[:ranks] for row in lanes[:ranks]))[0] / sum(lanes[0])
     return GroupShape(
         num_ranks=ranks,
         num_nodes=nodes,

@@ -34,7 +34,8 @@ class Score:
 
 def predicted(row: Measurement) -> float:
     """Seconds of a measured collective under the calibration of its machine."""
-    calibration = load_calibration(systems()[row.system].calibration)
+    system = systems()[row.system]
+    calibration = system.library(load_calibration(system.calibration))
     return collective_seconds(collective_cost(row.op, row.size, row.group, calibration), row.group)
 
 

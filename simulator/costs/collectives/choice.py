@@ -68,11 +68,13 @@ SMALL = ("ll", "ll128")
 
 
 def considered(protocols: dict[str, Protocol], size: float, limit: float | None) -> dict[str, Protocol]:
-    """The protocols that a tuner weighs up at this size: small-message ones up to `limit`, the others above."""
-    if limit is None:
+    """The protocols that a tuner weighs up at this size: all up to `limit`, none of the small-message ones above.
+
+    The time can then only jump up where the size grows past the limit, never down.
+    """
+    if limit is None or size <= limit:
         return protocols
-    chosen = {name: rates for name, rates in protocols.items() if (name in SMALL) == (size <= limit)}
-    return chosen or protocols
+    return {name: rates for name, rates in protocols.items() if name not in SMALL} or protocols
 
 
 def cost_of(

@@ -92,7 +92,7 @@ class CollectiveCalibration(Named):
         default=0.0,
         ge=0.0,
         description="A rank's share of the paths inside a node falls with (ranks per node / 2)^-crowding: 0 "
-        "behind a switch, above it where ranks share a PCIe root.",
+        "behind a switch, above it where ranks share a PCIe root that the node file does not describe.",
     )
     network_rings: int | None = Field(
         default=None,

@@ -47,7 +47,7 @@ CASES = [
 
 
 def play(schedule: Schedule, start: dict[tuple[int, int], Counter]) -> dict[tuple[int, int], Counter]:
-    """State per (endpoint, chunk): how often each rank's contribution is in it. Transfers of a round are simultaneous."""
+    """State per (endpoint, chunk): how often each rank is in it. Transfers of a round are simultaneous."""
     state: dict[tuple[int, int], Counter] = defaultdict(Counter, start)
     rounds: dict[int, list] = defaultdict(list)
     for transfer in schedule.transfers:
