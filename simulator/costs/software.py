@@ -49,6 +49,9 @@ class SoftwareProfile(Named):
     launch_backward: Seconds = Field(description="host time to launch one backward kernel")
     synchronous_p2p: bool = Field(description="the host waits for every pipeline transfer before it goes on")
     p2p_overhead: Seconds = Field(description="host time per pipeline transfer (shape exchange, batching)")
+    scatter_gather: bool = Field(
+        description="boundary tensors are cut over tp for the way between pipeline stages, unless the plan says otherwise"
+    )
     fusions: tuple[str, ...] = Field(description="fused operators available")
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     overlap: OverlapDefaults = Field(description="what overlaps by default")

@@ -182,8 +182,9 @@ class Setting:
     @property
     def scatter(self) -> int:
         """Ways in which a boundary tensor is cut before it is sent and gathered after (Narayanan et al. 2021)."""
-        whole = self.plan.tp > 1 and not self.plan.sequence_parallel
-        return self.plan.tp if self.plan.scatter_gather and whole else 1
+        asked = self.plan.scatter_gather
+        cuts = self.software.scatter_gather if asked is None else asked
+        return self.plan.tp if cuts and self.plan.tp > 1 and not self.plan.sequence_parallel else 1
 
     @property
     def tied_bytes(self) -> float:

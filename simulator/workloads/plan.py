@@ -71,10 +71,10 @@ class Plan(Named):
         default=False,
         description="Split norms, dropout and residuals over tp by tokens (Korthikanti et al. 2022).",
     )
-    scatter_gather: bool = Field(
-        default=False,
+    scatter_gather: bool | None = Field(
+        default=None,
         description="Cut pipeline boundary tensors over tp for the way and gather them on arrival (Narayanan et al. "
-        "2021); without effect under sequence_parallel, whose tensors are cut already.",
+        "2021); null: as the software does. Without effect under sequence_parallel, whose tensors are cut already.",
     )
     context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
         default="ring",

@@ -49,6 +49,7 @@ def software(**changes: Any) -> SoftwareProfile:
         "launch_backward": 0.0,
         "synchronous_p2p": False,
         "p2p_overhead": 0.0,
+        "scatter_gather": False,
         "fusions": ["qkv", "gate_up", "bias_gelu", "norm"],
         "flash_attention": "flash2",
         "overlap": {"dp_gradients": True, "dp_parameters": False, "tp": True, "pp": True},

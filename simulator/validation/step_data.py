@@ -1,0 +1,118 @@
+"""The published training steps that predictions are judged on: one row per measured configuration."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.hardware.cluster import Cluster
+    from simulator.workloads.workload import Workload
+
+VARIANTS = {"gpt": {"dropout": False}, "llama": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A measured step: where, what, how, and how long; `values` are the columns of the file."""
+
+    values: dict[str, str]
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def number(self, name: str, default: int = 0) -> int:
+        return int(float(self.values[name])) if self.values[name] else default
+
+    @property
+    def step_time(self) -> float | None:
+        """Measured seconds, None where only memory was reported."""
+        return float(self.values["step_time_s"]) if self.values["step_time_s"] else None
+
+    @property
+    def memory(self) -> float | None:
+        """Measured peak bytes, None where not reported."""
+        return float(self.values["memory_gib"]) * 2**30 if self.values["memory_gib"] else None
+
+
+@lru_cache(maxsize=1)
+def step_rows() -> tuple[StepRow, ...]:
+    """All rows that the package ships."""
+    data = files("simulator.validation") / "data" / "steps" / "steps.csv.gz"
+    text = gzip.decompress(data.read_bytes()).decode()
+    return tuple(StepRow(row) for row in csv.DictReader(text.splitlines()))
+
+
+def rows_of(source: str) -> Sequence[StepRow]:
+    """The rows of one source."""
+    return [row for row in step_rows() if row.source == source]
+
+
+def sources() -> list[str]:
+    return list(dict.fromkeys(row.source for row in step_rows()))
+
+
+def cluster_of(row: StepRow) -> Cluster:
+    """The catalogue cluster the row was measured on, with as many GPUs."""
+    from simulator import load_cluster
+
+    return _cluster(load_cluster, row.cluster, row.number("gpus"))
+
+
+@lru_cache(maxsize=64)
+def _cluster(load: Any, name: str, gpus: int) -> Cluster:
+    cluster: Cluster = load(name, gpus=gpus)
+    return cluster
+
+
+def workload_of(row: StepRow) -> Workload:
+    """The row as a workload. Raises DescriptionError or ValueError where it cannot be expressed."""
+    from simulator.workloads.workload import Workload
+
+    return Workload.model_validate(
+        {
+            "name": f"{row.source}/{row.row}",
+            "model": model_of(row),
+            "global_batch": row.number("global_batch"),
+            "sequence_length": row.number("sequence"),
+            "precision": row.precision,
+            "plan": plan_of(row),
+        }
+    )
+
+
+def model_of(row: StepRow) -> dict[str, Any]:
+    model: dict[str, Any] = {
+        "name": row.model,
+        "family": row.family,
+        "layers": row.number("layers"),
+        "hidden": row.number("hidden"),
+        "heads": row.number("heads"),
+        "kv_heads": row.number("kv_heads") or row.number("heads"),
+        "ffn": row.number("ffn"),
+        "vocab": row.number("vocab"),
+        "max_sequence": row.number("sequence"),
+    }
+    if row.family == "gpt" and row.source == "llmfoundry":
+        model["dropout"] = False
+    return model
+
+
+def plan_of(row: StepRow) -> dict[str, Any]:
+    plan: dict[str, Any] = {key: row.number(key, 1) for key in ("tp", "pp", "vpp", "cp", "ep", "micro_batch")}
+    plan["zero"] = row.number("zero")
+    plan["sequence_parallel"] = row.sequence_parallel == "1" and plan["tp"] > 1
+    plan["recompute"] = row.recompute
+    plan["attention"] = row.attention
+    plan["software"] = row.software
+    if row.dp:
+        plan["dp"] = row.number("dp")
+    return plan
