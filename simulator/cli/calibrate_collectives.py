@@ -1,0 +1,65 @@
+"""`clustersim calibrate fit collectives`: fit a collective calibration to the measured collectives on board."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simulator.calibration.fit_collectives import Fit
+
+BAD_INPUT = 2
+
+
+def collectives(
+    name: Annotated[str, typer.Argument(help="Calibration to start from, such as nccl-h100-nvswitch.")],
+    leave_out_ranks: Annotated[
+        int, typer.Option(help="Keep groups of this many ranks out of the fit and judge it on them.")
+    ] = 0,
+    out: Annotated[Path | None, typer.Option(help="YAML file to write the fitted calibration to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Refine the parameters of NAME on the tune rows of its machines; print the errors on those and on held rows."""
+    from simulator.calibration.collective_yaml import calibration_yaml
+    from simulator.calibration.fit_collectives import fit_calibration
+    from simulator.costs.collectives import load_calibration
+
+    try:
+        found = fit_calibration(load_calibration(name), leave_out_ranks or None)
+    except ValueError as fault:
+        typer.echo(f"clustersim: {fault}", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    errors = report(found, leave_out_ranks)
+    if as_json:
+        typer.echo(json.dumps({"errors": errors, "hop_latency_s": found.hop_latencies}))
+    else:
+        for label, error in errors.items():
+            typer.echo(
+                f"{label:48s} {error['rows']:5d} rows  {error['mape']:6.1%}  bias {error['bias']:+6.1%}"
+            )
+        for system, latency in found.hop_latencies.items():
+            typer.echo(f"{system:48s} network latency {latency * 1e6:.1f} us")
+    if out is not None:
+        out.write_text(calibration_yaml(found.calibration))
+
+
+def report(found: Fit, leave_out_ranks: int) -> dict[str, dict[str, Any]]:
+    """`machine split` → rows, mean absolute and mean signed error; the ranks left out are a split of their own."""
+    import numpy as np
+
+    from simulator.calibration.fit_collectives import on_networks, residuals
+    from simulator.validation.collective_data import measurements, systems
+
+    names = [name for name, system in systems().items() if system.calibration == found.calibration.name]
+    groups: dict[str, list[Any]] = {}
+    for row in on_networks(measurements(names), found.hop_latencies):
+        split = f"{leave_out_ranks} ranks" if row.group.num_ranks == leave_out_ranks else row.split
+        groups.setdefault(f"{row.system} ({split})", []).append(row)
+    errors = {}
+    for label, rows in groups.items():
+        error = np.expm1(residuals(found.calibration, rows))
+        errors[label] = {"rows": len(rows), "mape": float(np.abs(error).mean()), "bias": float(error.mean())}
+    return errors
