@@ -62,7 +62,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything one rank needs. `groups` maps axis to the ranks, in order, of this rank's group on it."""
+    """Everything one rank needs. `groups` maps axis to the ranks, in order, of this rank's group on it.
+
+    Axis dp_cp is that of gradients: replicas, and ranks that hold other tokens of the same sequences.
+    """
 
     rank: int
     num_ranks: int
@@ -122,7 +125,7 @@ def recipes(cluster: Cluster, workload: Workload) -> list[Recipe]:
 def _recipe(setting: Setting, rank: int, gpu: GPU, optimizer_seconds: float) -> Recipe:
     plan, grid = setting.plan, setting.grid
     stage = int(grid.coordinate("pp")[rank])
-    axes = [axis for axis in ("tp", "cp", "dp", "pp") if grid.size(axis) > 1]
+    axes = [axis for axis in ("tp", "cp", "dp_cp", "pp") if grid.size(axis) > 1]
     all_groups = {axis: _groups(setting, axis) for axis in axes}
     chunks = []
     for content in setting.content[stage]:

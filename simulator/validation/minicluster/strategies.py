@@ -42,14 +42,14 @@ def build_step(
 
 def _share_out(recipe: Recipe, chunk: EmulatedChunk, groups: dict[str, Any]) -> nn.Module:
     """Wrap the chunk in what keeps data-parallel replicas together."""
-    if "dp" not in recipe.degrees:
+    if "dp_cp" not in recipe.degrees:
         return chunk
     if recipe.zero == 3:
         return _fully_shard(recipe, chunk)
     if recipe.zero in (0, 1):
         return nn.parallel.DistributedDataParallel(
             chunk,
-            process_group=groups["dp"],
+            process_group=groups["dp_cp"],
             bucket_cap_mb=recipe.bucket_size / MIB,
             gradient_as_bucket_view=True,
             broadcast_buffers=False,
@@ -64,9 +64,9 @@ def _fully_shard(recipe: Recipe, chunk: EmulatedChunk) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    if set(recipe.degrees) != {"dp"}:
+    if set(recipe.degrees) != {"dp_cp"}:
         raise ValueError("zero 3 is run over all ranks only")
-    mesh = init_device_mesh("cpu", (recipe.degrees["dp"],))
+    mesh = init_device_mesh("cpu", (recipe.degrees["dp_cp"],))
     layers: list[Any] = list(chunk)
     for layer in layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=recipe.reshard_after_forward)
@@ -84,7 +84,7 @@ def _optimizer(
 ) -> Step:
     """The update takes its time on the virtual device; with zero 1 the real optimizer then spreads the parameters."""
     parameters = [parameter for chunk in chunks for parameter in chunk.parameters()]
-    if recipe.zero != 1 or "dp" not in recipe.degrees:
+    if recipe.zero != 1 or "dp_cp" not in recipe.degrees:
 
         def update() -> None:
             device.compute(recipe.optimizer_seconds, "optimizer")
@@ -95,7 +95,7 @@ def _optimizer(
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     optimizer = ZeroRedundancyOptimizer(
-        parameters, optimizer_class=torch.optim.SGD, process_group=groups["dp"], lr=0.0
+        parameters, optimizer_class=torch.optim.SGD, process_group=groups["dp_cp"], lr=0.0
     )
 
     def sharded_update() -> None:
