@@ -64,7 +64,7 @@ def remedies(cluster: Cluster, workload: Workload, most: int = 5) -> tuple[Remed
                     continue
                 seen.add(both)
                 candidate = _apply(workload, both)
-                if not _faults(cluster, candidate):
+                if not _senseless(cluster, candidate):
                     prediction = simulate(cluster, candidate)
                     tried.append((prediction.memory.fullest.share, both, prediction))
         found = [_remedy(change, prediction) for share, change, prediction in tried if share <= 1.0]
@@ -113,10 +113,12 @@ def _apply(workload: Workload, change: Change) -> Workload:
     return workload.model_copy(update={"plan": plan})
 
 
-def _faults(cluster: Cluster, workload: Workload) -> bool:
-    return any(True for check in WORKLOAD_CHECKS for _ in check(workload)) or bool(
-        workload.faults_on(cluster.num_gpus)
-    )
+def _senseless(cluster: Cluster, workload: Workload) -> bool:
+    """The plan cannot run on the cluster, or shards over one rank."""
+    plan = workload.plan
+    shares_nothing = plan.zero > 0 and plan.data_parallel(cluster.num_gpus) * plan.cp == 1
+    broken = any(True for check in WORKLOAD_CHECKS for _ in check(workload))
+    return shares_nothing or broken or bool(workload.faults_on(cluster.num_gpus))
 
 
 def _remedy(change: Change, prediction: Prediction) -> Remedy:

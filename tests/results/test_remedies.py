@@ -9,6 +9,9 @@ from simulator.results.remedies import needed_gpus, remedies
 from tests.results.predictions import from_catalogue
 
 
+BATCH = {"global_batch": 8, "plan.micro_batch": 2}
+
+
 def test_a_plan_that_fits_needs_no_remedy() -> None:
     assert from_catalogue().memory.fits
     assert from_catalogue().remedies == ()
@@ -30,11 +33,14 @@ def test_each_remedy_applied_by_hand_fits_and_takes_as_long_as_promised() -> Non
 
 
 def test_changes_are_combined_where_one_alone_is_not_enough() -> None:
-    cluster = simulator.load_cluster("selene", gpus=64, overrides={"node.gpu.memory.capacity": "46 GiB"})
-    workload = simulator.load_workload("gpt3-175b", {"global_batch": 48, "plan.pp": 4})
+    cluster = simulator.load_cluster("selene", gpus=16, overrides={"node.gpu.memory.capacity": "24 GiB"})
+    workload = simulator.load_workload("megatron-22b", BATCH)
     found = remedies(cluster, workload)
     assert found and {len(one.settings) for one in found} == {2}
-    assert all(one.peak_bytes <= one.capacity_bytes == 46 * 2**30 for one in found)
+    assert all(one.peak_bytes <= one.capacity_bytes == 24 * 2**30 for one in found)
+    alone = [{key: value} for one in found for key, value in one.settings.items()]
+    changed = [simulator.load_workload("megatron-22b", BATCH | one) for one in alone]
+    assert not [one for one in changed if simulator.simulate(cluster, one).memory.fits]
 
 
 def test_where_the_state_alone_exceeds_all_memory_the_number_of_gpus_it_needs_is_told() -> None:
