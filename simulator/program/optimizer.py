@@ -8,7 +8,7 @@ from simulator.program.chains import Chain, chain_of
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
-from simulator.workloads.layers import Operation
+from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
 MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
@@ -22,7 +22,7 @@ def optimizer_step(
     counts = _owned(setting, stage)
     if not counts:
         return
-    norm = rank.run(_norm_chain(setting, pricing, counts), deps)
+    norm = rank.run(norm_chain(setting, pricing, counts), deps)
     after = [norm[1]] if norm is not None else list(deps)
     # Every rank of the replica learns the norm before any may go on: a barrier of a few bytes.
     transfer = pricing.communicators.latency_only("model", "all_reduce", 4.0, pricing.rank_class)
@@ -30,7 +30,8 @@ def optimizer_step(
     after = [meeting] if meeting is not None else after
     if setting.software.optimizer.host_synchronisations:
         rank.sync += after
-    update = rank.run(_update_chain(setting, pricing, stage, counts), after)
+    layers = [placed.layer for content in setting.content[stage] for placed in content.layers]
+    update = rank.run(update_chain(setting, pricing, layers, counts), after)
     if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
         return
     for content in setting.content[stage]:
@@ -49,7 +50,8 @@ def _owned(setting: Setting, stage: int) -> float:
     return dense / setting.grid.size("dp_cp") + experts / setting.grid.size("edp")
 
 
-def _norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:
+def norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:
+    """Norm of the gradients of `count` parameters; empty where the software finds none."""
     cost = setting.software.optimizer
     read = count * cost.norm_passes * setting.reduction_size
     if not read:
@@ -58,17 +60,15 @@ def _norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:
     return chain_of([Operation("gradient norm", kernel)], pricing, "optimizer", True)
 
 
-def _update_chain(setting: Setting, pricing: ClassPricing, stage: int, count: float) -> Chain:
-    """Bytes per parameter: gradient, moments and weights read; moments and weights written."""
+def update_chain(setting: Setting, pricing: ClassPricing, layers: Sequence[Layer], count: float) -> Chain:
+    """Update of `count` parameters of `layers`. Bytes per parameter: gradient, moments and weights read; moments and weights written."""
     workload, cost = setting.workload, setting.software.optimizer
     moments = MOMENTS[setting.plan.optimizer] * MOMENT_BYTES[setting.plan.optimizer_dtype]
     rest = DTYPE_BYTES[workload.parameter_dtype]
     master = 4.0 if workload.master_weights else rest
     read = setting.reduction_size + moments + master
     written = moments + master + (rest if workload.master_weights else 0.0)
-    tensors = sum(
-        len(placed.layer.modules) * 2 for content in setting.content[stage] for placed in content.layers
-    )
+    tensors = sum(len(layer.modules) * 2 for layer in layers)
     kernels = max(1, round(cost.kernels_per_parameter_tensor * tensors))
     kernel = MemoryBound(
         "optimizer",
