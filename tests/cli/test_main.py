@@ -9,25 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from simulator.cli.main import BAD_INPUT, COMMANDS, DONE, available, main
+from simulator.cli.main import BAD_INPUT, COMMANDS, DONE, available
 from simulator.description import load
-
-
-@pytest.fixture
-def clustersim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs the command line in this process: arguments → (exit code, standard output, standard error)."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["clustersim", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-            sys.exit(DONE)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 def test_help_lists_the_commands_without_importing_them() -> None:

@@ -8,7 +8,6 @@ import simulator
 from simulator.results.remedies import needed_gpus, remedies
 from tests.results.predictions import from_catalogue
 
-
 BATCH = {"global_batch": 8, "plan.micro_batch": 2}
 
 
