@@ -52,6 +52,14 @@ class SoftwareProfile(Named):
     scatter_gather: bool = Field(
         description="boundary tensors are cut over tp for the way between pipeline stages, unless the plan says otherwise"
     )
+    zero1: Literal["reduce_scatter", "all_reduce"] = Field(
+        default="reduce_scatter",
+        description="how gradients meet under ZeRO-1: reduce_scatter, or a plain all_reduce as without sharding",
+    )
+    zero1_gather: Literal["all_gather", "broadcast"] = Field(
+        default="all_gather",
+        description="how updated parameters are handed out under ZeRO-1 and 2: all_gather, or a broadcast per owner",
+    )
     fusions: tuple[str, ...] = Field(description="fused operators available")
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     overlap: OverlapDefaults = Field(description="what overlaps by default")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from simulator.program.chains import Chain, chain_of
+from simulator.program.chains import Chain, Transfer, chain_of
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
@@ -24,10 +25,11 @@ def optimizer_step(
         return
     norm = rank.run(norm_chain(setting, pricing, counts), deps)
     after = [norm[1]] if norm is not None else list(deps)
-    # Every rank of the replica learns the norm before any may go on: a barrier of a few bytes.
-    transfer = pricing.communicators.latency_only("model", "all_reduce", 4.0, pricing.rank_class)
-    meeting = rank.communicate(transfer, "optimizer", "sum of norms", "dp", after)
-    after = [meeting] if meeting is not None else after
+    if setting.software.optimizer.norm_passes:
+        # Every rank of the replica learns the norm before any may go on: a barrier of a few bytes.
+        transfer = pricing.communicators.latency_only("model", "all_reduce", 4.0, pricing.rank_class)
+        meeting = rank.communicate(transfer, "optimizer", "sum of norms", "dp", after)
+        after = [meeting] if meeting is not None else after
     if setting.software.optimizer.host_synchronisations:
         rank.sync += after
     layers = [placed.layer for content in setting.content[stage] for placed in content.layers]
@@ -36,9 +38,17 @@ def optimizer_step(
         return
     for content in setting.content[stage]:
         for axis, count in (("dp_cp", content.whole.dense), ("edp", content.whole.experts)):
-            size = count * setting.parameter_size
-            gather = pricing.communicators.transfer(axis, "all_gather", size, pricing.rank_class)
+            gather = parameter_gather(setting, pricing, axis, count)
             rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+
+
+def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:
+    """What brings `count` sharded parameters to every rank of the axis; None where nothing moves."""
+    size, sharers = count * setting.parameter_size, setting.grid.size(axis)
+    if setting.gathers_by_broadcast and sharers > 1:  # each owner hands out its share, one after the other
+        one = pricing.communicators.transfer(axis, "broadcast", size / sharers, pricing.rank_class)
+        return None if one is None else replace(one, latency=sharers * one.latency, work=sharers * one.work)
+    return pricing.communicators.transfer(axis, "all_gather", size, pricing.rank_class)
 
 
 def _owned(setting: Setting, stage: int) -> float:

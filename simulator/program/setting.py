@@ -116,6 +116,10 @@ class Setting:
         return self.plan.zero in (1, 2) and self._overlaps("dp_parameters")
 
     @property
+    def gathers_by_broadcast(self) -> bool:
+        return self.plan.zero in (1, 2) and self.software.zero1_gather == "broadcast"
+
+    @property
     def overlaps_gradients(self) -> bool:
         return self._overlaps("dp_gradients")
 
@@ -134,7 +138,8 @@ class Setting:
 
     @property
     def reduction(self) -> str:
-        return "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
+        plain = self.plan.zero == 0 or (self.plan.zero == 1 and self.software.zero1 == "all_reduce")
+        return "all_reduce" if plain else "reduce_scatter"
 
     @property
     def reduction_size(self) -> float:
@@ -218,7 +223,9 @@ class Setting:
         for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
             if count:
                 yield axis, self.reduction, count * self.reduction_size
-                if self.plan.zero:
+                if self.gathers_by_broadcast:
+                    yield axis, "broadcast", count * self.parameter_size / self.grid.size(axis)
+                elif self.plan.zero:
                     yield axis, "all_gather", count * self.parameter_size
 
 

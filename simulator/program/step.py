@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.costs.memory import stage_state
 from simulator.program.chains import Chain, chain_of, joined, transfer_phase
-from simulator.program.optimizer import optimizer_step
+from simulator.program.optimizer import optimizer_step, parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import Phase
 from simulator.program.rank_builder import RankBuilder
@@ -114,7 +114,7 @@ class Step:
         first = last = -1
         for index, unit in enumerate(units):
             position = index if direction == "forward" else len(units) - 1 - index
-            needs = list(deps)
+            needs = [*deps, *self._take_blockers()]
             if gather:
                 needs += self._gather(content, unit, position, direction, micro_batch)
             chain = self._chain(content, unit, direction, index == 0)
@@ -196,8 +196,7 @@ class Step:
     def _gather_task(self, unit: Unit, deps: list[int], micro_batch: int) -> int | None:
         last = None
         for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
-            size = count * self.setting.parameter_size
-            transfer = self.pricing.communicators.transfer(axis, "all_gather", size, self.pricing.rank_class)
+            transfer = parameter_gather(self.setting, self.pricing, axis, count)
             task = self.rank.communicate(transfer, "dp", "gather parameters", "dp-gather", deps, micro_batch)
             last = task if task is not None else last
         return last
@@ -226,6 +225,8 @@ class Step:
             task = self.rank.communicate(transfer, "dp", "reduce gradients", "dp", deps, micro_batch)
             if task is not None:
                 self.reductions.append(task)
+                if not setting.overlaps_gradients:
+                    self.blockers.append(task)
 
     def _reduce_rest(self) -> None:
         """Without overlap, everything is reduced after the last backward."""

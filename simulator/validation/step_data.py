@@ -115,4 +115,16 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     plan["software"] = row.software
     if row.dp:
         plan["dp"] = row.number("dp")
+    layers, pp = row.number("layers"), plan["pp"]
+    if plan["vpp"] == 1 and layers % pp:
+        plan["layers_per_stage"] = uneven(layers, pp)
     return plan
+
+
+def uneven(layers: int, stages: int) -> list[int]:
+    """Blocks per stage where embedding and head count as one layer each (Megatron-DeepSpeed's `type` partition)."""
+    even, extra = divmod(layers + 2, stages)
+    counts = [even + (stage < extra) for stage in range(stages)]
+    counts[0] -= 1
+    counts[-1] -= 1
+    return counts

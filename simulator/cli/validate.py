@@ -1,0 +1,128 @@
+"""`clustersim validate`: predicted against measured, on the data that the package ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simulator.validation.suites import Refusal, Row
+
+
+def command(
+    suite: Annotated[str, typer.Argument(help="kernels, collectives, steps, memory, minicluster, or one source of steps.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    worst: Annotated[int, typer.Option(help="How many of the worst rows to show per source.")] = 3,
+    plot: Annotated[Path | None, typer.Option(help="Write a scatter plot (SVG, PNG or PDF) here.")] = None,
+    quick: Annotated[bool, typer.Option(help="minicluster: a few minutes instead of the full suite.")] = False,
+) -> None:
+    """Compare predictions with measurements: mean absolute error, bias, 90th percentile, regret, worst rows."""
+    if suite == "minicluster":
+        from simulator.validation.minicluster.report import validate_minicluster
+
+        raise typer.Exit(validate_minicluster(quick=quick, as_json=as_json))
+    rows, refused = judged(suite)
+    by_source: dict[str, list[Row]] = {}
+    for row in rows:
+        by_source.setdefault(row.source, []).append(row)
+    if plot is not None:
+        from simulator.report.scatter import scatter_figure
+
+        scatter_figure(by_source).savefig(plot)
+    if as_json:
+        typer.echo(_json(by_source))
+    else:
+        _print(by_source, refused, worst)
+
+
+def judged(suite: str) -> tuple[list[Row], list[Refusal]]:
+    """Rows of a suite, or of one source of the steps. Raises DescriptionError for an unknown name."""
+    from simulator.description.faults import DescriptionError, Fault, suggestion
+    from simulator.validation.suites import Row, sources_of, suites
+
+    known = suites()
+    if suite in known:
+        judgement = known[suite](None)
+    elif suite in sources_of("steps"):
+        judgement = known["steps"]([suite])
+    else:
+        names = [*known, "minicluster", *sources_of("steps")]
+        hint = suggestion(suite, names) or f" (known: {', '.join(names)})"
+        raise DescriptionError([Fault("SUITE", 0, 0, "suite", f"no suite or source is called {suite!r}{hint}")])
+    rows: list[Row] = []
+    refused: list[Refusal] = []
+    for item in _with_progress(judgement):
+        (rows if isinstance(item, Row) else refused).append(item)
+    return rows, refused
+
+
+def _with_progress(judgement: Any) -> Any:
+    import sys
+
+    if not sys.stderr.isatty():
+        yield from judgement
+        return
+    from rich.progress import Progress
+
+    with Progress(transient=True) as progress:
+        task = progress.add_task("judging", total=None)
+        for item in judgement:
+            progress.update(task, advance=1, description=f"{item.source}")
+            yield item
+
+
+def _json(by_source: dict[str, list[Row]]) -> str:
+    import json
+    from dataclasses import asdict
+
+    from simulator.validation.suites import score
+
+    scores = {source: asdict(score(rows)) for source, rows in by_source.items()}
+    mean = sum(s["mape"] for s in scores.values()) / len(scores) if scores else None
+    return json.dumps({"sources": scores, "mape": mean}, indent=2)
+
+
+def _print(by_source: dict[str, list[Row]], refused: list[Refusal], worst: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from simulator.validation.suites import ordered_pairs, score
+
+    console = Console(width=None)
+    table = Table(title="predicted against measured", title_justify="left")
+    for name in ("source", "rows", "mean |error|", "bias", "p90", "regret", "order right"):
+        table.add_column(name, justify="left" if name == "source" else "right")
+    for source, rows in by_source.items():
+        s = score(rows)
+        right, pairs = ordered_pairs(rows)
+        table.add_row(
+            source,
+            str(s.rows),
+            f"{s.mape:.1%}",
+            f"{s.bias:+.1%}",
+            f"{s.p90:.1%}",
+            "" if s.regret is None else f"{s.regret:.1%}",
+            f"{right}/{pairs}" if pairs else "",
+        )
+    console.print(table)
+    for source, rows in by_source.items():
+        console.print(f"\nworst of {source}:")
+        for row in sorted(rows, key=lambda r: -abs(r.error))[:worst]:
+            parts = ", ".join(f"{k} {v:.0%}" for k, v in sorted(row.parts.items(), key=lambda p: -p[1])[:5])
+            console.print(
+                f"  {row.error:+7.1%}  {row.name}: measured {row.measured:.4g} {row.unit}, "
+                f"predicted {row.predicted:.4g}" + (f" ({parts})" if parts else ""),
+                highlight=False,
+            )
+    if refused:
+        console.print(f"\n{len(refused)} rows could not be predicted:")
+        for reason, count in _reasons(refused):
+            console.print(f"  {count} x {reason}", highlight=False)
+
+
+def _reasons(refused: list[Refusal]) -> list[tuple[str, int]]:
+    from collections import Counter
+
+    return Counter(f"{item.source}: {item.reason[-160:]}" for item in refused).most_common(8)
