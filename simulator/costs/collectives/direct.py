@@ -15,8 +15,9 @@ def schedule(op: str, layout: tuple[int, ...]) -> Schedule:
 
 @algorithm("direct", ("all_to_all",), schedule=schedule)
 def movement(op: str, size: float, group: GroupShape) -> Movement:
-    """size/n per ordered pair; a rank's own part stays local. Each further peer is one more message to
-    start.
+    """size/n per ordered pair; a rank's own part stays local.
+
+    All messages travel at once, so the network's latency counts once; each peer is one more message to start.
     """
-    n, nodes = group.num_ranks, group.num_nodes
-    return Movement("direct", size / n, group.ranks_per_node - 1, nodes - 1, local=size / n)
+    n = group.num_ranks
+    return Movement("direct", size / n, n - 1, int(group.num_nodes > 1), local=size / n)

@@ -83,7 +83,7 @@ class CollectiveCalibration(Named):
     switches: dict[str, dict[int, Bytes]] = Field(
         default_factory=dict,
         description="Operation → ranks → largest size for which the library's tuner still takes LL or LL128 "
-        "(its own estimate, not the optimum); between ranks geometrically. The fastest where left out.",
+        "(its own estimate, not the optimum); between ranks geometrically. Beyond them, the fastest.",
     )
     in_network_min_ranks: int = Field(
         default=2, ge=1, description="Fewest ranks of a node for in-network reduction."
@@ -121,9 +121,12 @@ class CollectiveCalibration(Named):
         return self
 
     def small_message_limit(self, op: str, num_ranks: int) -> float | None:
-        """The largest size for which LL or LL128 is taken by `num_ranks` ranks; None where the fastest is."""
+        """The largest size for which LL or LL128 is taken by `num_ranks` ranks.
+
+        None, for the fastest, where nothing is known: no switch for `op`, or more or fewer ranks than in any.
+        """
         known = sorted(self.switches.get(op, {}).items())
-        if not known:
+        if not known or not known[0][0] <= num_ranks <= known[-1][0]:
             return None
         position = [log(ranks) for ranks, _ in known]
         return exp(float(np.interp(log(num_ranks), position, [log(limit) for _, limit in known])))
