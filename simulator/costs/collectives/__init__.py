@@ -1,7 +1,8 @@
 """What collectives cost: one file per algorithm, and the choice among them as a library makes it.
 
-Contents: group (shapes, costs), patterns (who sends what to whom), algorithm (the table), ring, tree,
-halving_doubling, hierarchical, in_network, direct, point_to_point, library (calibrated parameters), choice.
+Contents: group (shapes, costs), patterns (edges of many groups), traffic (who sends what to whom), algorithm (the
+table), ring, tree, halving_doubling, hierarchical, in_network, direct, point_to_point, library (calibrated
+parameters), choice (among them), selection (of the library).
 """
 
 from simulator.costs.collectives import (  # noqa: F401  (registration)
@@ -11,6 +12,7 @@ from simulator.costs.collectives import (  # noqa: F401  (registration)
     in_network,
     point_to_point,
     ring,
+    traffic,
     tree,
 )
 from simulator.costs.collectives.algorithm import ALGORITHMS

@@ -8,7 +8,8 @@ from math import ceil, log2
 
 from simulator.costs.collectives.algorithm import Movement, Schedule, Transfer, algorithm
 from simulator.costs.collectives.group import GroupShape
-from simulator.costs.collectives.patterns import REDUCER, double_tree
+from simulator.costs.collectives.patterns import REDUCER
+from simulator.costs.collectives.traffic import double_tree
 from simulator.costs.collectives.tree import depths
 
 

@@ -8,7 +8,7 @@ from math import ceil, lcm, log2
 
 from simulator.costs.collectives.algorithm import Movement, Schedule, Transfer, algorithm
 from simulator.costs.collectives.group import GroupShape
-from simulator.costs.collectives.patterns import double_tree
+from simulator.costs.collectives.traffic import double_tree
 
 
 def depths(parents: list[int]) -> list[int]:

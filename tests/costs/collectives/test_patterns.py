@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.costs.collectives import GroupShape, edges, loads
-from simulator.costs.collectives.patterns import PATTERNS, REDUCER, double_tree, tree_parents
+from simulator.costs.collectives.patterns import PATTERNS, REDUCER
+from simulator.costs.collectives.traffic import double_tree, tree_parents
 
 ANY_LAYOUT = [name for name in PATTERNS if name not in ("pair", "hierarchical")]
 
