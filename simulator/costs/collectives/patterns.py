@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ class Edges:
     destination: IntArray
     share: FloatArray
 
-    def __iter__(self) -> Iterator[IntArray | FloatArray]:
+    def __iter__(self) -> Iterator[Any]:
         return iter((self.group, self.source, self.destination, self.share))
 
     def __len__(self) -> int:
