@@ -82,10 +82,17 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
     """State of one GPU's layers; experts are shared out over the ranks that hold the same ones."""
     plan, rule = workload.plan, state_rule(workload)
     count = sum((layer.parameters(shard) for layer in layers), Parameters())
-    sharers = plan.data_parallel(num_gpus) * plan.cp
+    sharers, expert_sharers = num_sharers(workload, num_gpus)
     dense = state_bytes(count.total - count.experts, rule, plan.zero3.shard_group or sharers)
-    experts = state_bytes(count.experts, rule, max(1, sharers // plan.ep))
+    experts = state_bytes(count.experts, rule, expert_sharers)
     return dense + experts + StateBytes(_narrow_copies(count, shard, rule), 0.0, 0.0)
+
+
+def num_sharers(workload: Workload, num_gpus: int) -> tuple[int, int]:
+    """Ranks that hold the same parameters, and ranks that hold the same experts."""
+    plan = workload.plan
+    plane = plan.data_parallel(num_gpus) * plan.cp
+    return plane, max(1, plane * plan.tp // (plan.ep * plan.expert_tp))
 
 
 def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
@@ -115,9 +122,9 @@ def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_
     """fp32 copies of 16-bit gradients that the update makes (sharded with the optimizer state)."""
     if not workload.master_weights or DTYPE_BYTES[workload.gradient_dtype] >= 4:
         return 0.0
-    count = sum(layer.parameters(shard).total for layer in layers)
-    sharers = workload.plan.data_parallel(num_gpus) * workload.plan.cp if workload.plan.zero else 1
-    return 4.0 * count / sharers
+    count = sum((layer.parameters(shard) for layer in layers), Parameters())
+    sharers, expert_sharers = num_sharers(workload, num_gpus) if workload.plan.zero else (1, 1)
+    return 4.0 * ((count.total - count.experts) / sharers + count.experts / expert_sharers)
 
 
 def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
@@ -150,8 +157,8 @@ def chunk_activation_bytes(layers: Sequence[Layer], shard: Shard, num_recomputed
     """Bytes kept from forward to backward by one micro-batch in one chunk; the first blocks recompute."""
     plain, left, total = replace(shard, recompute="none"), num_recomputed, 0.0
     for layer in layers:
-        recomputes = layer.kind == "block" and (left is None or left > 0)
-        total += layer.activation_bytes(shard if recomputes else plain)
+        beyond = layer.kind == "block" and left is not None and left <= 0
+        total += layer.activation_bytes(plain if beyond else shard)
         if layer.kind == "block" and left is not None:
             left -= 1
     return total

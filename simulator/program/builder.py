@@ -73,7 +73,8 @@ def blueprint(
 ) -> Blueprint:
     """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
     plan = workload.plan
-    grid = Grid(plan.tp, plan.cp, plan.data_parallel(cluster.num_gpus), plan.pp, plan.ep, plan.order)
+    dp = plan.data_parallel(cluster.num_gpus)
+    grid = Grid(plan.tp, plan.cp, dp, plan.pp, plan.ep, plan.order, plan.expert_tp)
     count = workload.num_micro_batches(cluster.num_gpus)
     setting = Setting(workload, software, grid, count, options.collapse)
     topology = build_topology(cluster)
@@ -116,7 +117,9 @@ def _resources(folded: FoldedCommunicators) -> list[Resource]:
     ranks = folded.representatives.tolist()
     resources = [Resource(f"gpu {rank}", "gpu", 1.0, size) for rank, size in zip(ranks, sizes, strict=True)]
     links = folded.link_representatives.tolist()
-    for link, count in zip(links, np.bincount(folding.link_class, minlength=len(links)).tolist(), strict=True):
+    for link, count in zip(
+        links, np.bincount(folding.link_class, minlength=len(links)).tolist(), strict=True
+    ):
         name, kind = topology.link_name(link), topology.link_kind(link)
         resources.append(Resource(name, kind, float(topology.capacity[link]), count))
     return resources

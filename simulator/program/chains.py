@@ -53,17 +53,25 @@ class Pricing(Protocol):
     def launch(self, kernels: int, backward: bool) -> float: ...
 
 
+Piece = tuple[int, int]
+"""(number of a collective in a chain, which piece of it)"""
+
+
 @dataclass(frozen=True)
 class Chain:
     """Phases run back to back, with the time that the host needs to launch them.
 
-    `axes[i]` is the axis whose group carries phase i together ("" where the rank is alone). `seconds`: alone on its
-    resources. `host`: total launch time. `launch_bound`: end of the last kernel if the device were never late, from
-    the moment the host starts to launch, so that the chain cannot end before (host start) + launch_bound.
+    `axes[i]` is the axis whose group carries phase i together ("" where the rank is alone), and `pieces[i]` says for
+    which collective: its number among the chain's collectives of that axis, and which piece of it the phase is (beside
+    one kernel, beside the next, ...). `collectives`: how many there are by axis. `seconds`: alone on its resources.
+    `host`: total launch time. `launch_bound`: end of the last kernel if the device were never late, from the moment
+    the host starts to launch, so that the chain cannot end before (host start) + launch_bound.
     """
 
     phases: tuple[Phase, ...] = ()
     axes: tuple[str, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    collectives: tuple[tuple[str, int], ...] = ()
     seconds: float = 0.0
     host: float = 0.0
     launch_bound: float = 0.0
@@ -79,27 +87,27 @@ class Chain:
         return max(0.0, self.launch_bound - self.seconds)
 
     def __add__(self, other: Chain) -> Chain:
-        return Chain(
-            self.phases + other.phases,
-            self.axes + other.axes,
-            self.seconds + other.seconds,
-            self.host + other.host,
-            max(self.launch_bound + other.seconds, self.host + other.launch_bound),
-        )
+        return joined((self, other))
 
 
 def joined(chains: Sequence[Chain]) -> Chain:
     """The chains one after the other."""
     phases: list[Phase] = []
     axes: list[str] = []
+    pieces: list[Piece] = []
+    counts: dict[str, int] = {}
     seconds = host = bound = 0.0
     for chain in chains:
         phases += chain.phases
         axes += chain.axes
+        before = (counts.get(axis, 0) for axis in chain.axes)
+        pieces += [(first + number, part) for first, (number, part) in zip(before, chain.pieces, strict=True)]
+        for axis, count in chain.collectives:
+            counts[axis] = counts.get(axis, 0) + count
         bound = max(bound + chain.seconds, host + chain.launch_bound)
         seconds += chain.seconds
         host += chain.host
-    return Chain(tuple(phases), tuple(axes), seconds, host, bound)
+    return Chain(tuple(phases), tuple(axes), tuple(pieces), tuple(counts.items()), seconds, host, bound)
 
 
 def chain_of(operations: Sequence[Operation], pricing: Pricing, kind: str, backward: bool) -> Chain:
@@ -120,8 +128,10 @@ class _InFlight:
 
     label: str
     transfer: Transfer
+    number: int  # among the chain's collectives of its axis
     latency_left: float
     work_left: float
+    pieces: int = 0  # phases laid down so far
 
     @property
     def seconds_left(self) -> float:
@@ -143,6 +153,8 @@ class _Track:
         self.flights: list[_InFlight] = []
         self.phases: list[Phase] = []
         self.axes: list[str] = []
+        self.pieces: list[Piece] = []
+        self.counts: dict[str, int] = {}
         self.seconds = self.host = self.bound = 0.0
 
     def kernel(self, operation: Operation) -> None:
@@ -179,7 +191,9 @@ class _Track:
         if transfer is None:
             return
         self._launch(1)
-        flight = _InFlight(operation.label, transfer, transfer.latency, transfer.work)
+        number = self.counts.get(transfer.axis, 0)
+        self.counts[transfer.axis] = number + 1
+        flight = _InFlight(operation.label, transfer, number, transfer.latency, transfer.work)
         self.flights.append(flight)
         if not operation.asynchronous:
             self.wait(operation.label)
@@ -196,27 +210,39 @@ class _Track:
                 return
 
     def finish(self) -> Chain:
-        return Chain(tuple(self.phases), tuple(self.axes), self.seconds, self.host, self.bound)
+        counts = tuple(self.counts.items())
+        return Chain(
+            tuple(self.phases),
+            tuple(self.axes),
+            tuple(self.pieces),
+            counts,
+            self.seconds,
+            self.host,
+            self.bound,
+        )
 
     def _launch(self, launches: int) -> None:
         self.host += self.pricing.launch(launches, self.backward)
         self.bound = max(self.bound, self.host)
 
-    def _add(self, phase: Phase, axis: str, seconds: float) -> None:
+    def _add(self, phase: Phase, flight: _InFlight | None, seconds: float) -> None:
         self.phases.append(phase)
-        self.axes.append(axis)
+        self.axes.append("" if flight is None else flight.transfer.axis)
+        self.pieces.append((0, 0) if flight is None else (flight.number, flight.pieces))
+        if flight is not None:
+            flight.pieces += 1
         self.seconds += seconds
         self.bound += seconds
 
     def _compute(self, operation: Operation, wall: float, part: float, flight: _InFlight | None) -> None:
         traffic = operation.hbm_bytes
         draws: Draws = ((self.pricing.gpu_resource, 1.0),)
-        axis, weight = "", COMPUTE_WEIGHT
+        weight, carried = COMPUTE_WEIGHT, None
         if flight is not None and not flight.latency_left and flight.transfer.draws:
             rate = flight.transfer.rate
             links = ((link, amount * rate) for link, amount in flight.transfer.draws)
             draws = tuple(sorted((*draws, *links)))
-            axis, weight = flight.transfer.axis, 1.0 / rate
+            weight, carried = 1.0 / rate, flight
         phase = Phase(
             self.kind,
             operation.label,
@@ -226,14 +252,18 @@ class _Track:
             flops=operation.model_flops * part,
             hbm_bytes=traffic * part,
         )
-        self._add(phase, axis, wall)
+        self._add(phase, carried, wall)
 
     def _communicate(self, flight: _InFlight) -> None:
         transfer = flight.transfer
-        phase = transfer_phase(transfer, transfer.axis, flight.label, (self.pricing.gpu_resource,))
+        kind = KINDS.get(transfer.axis, transfer.axis)
+        phase = transfer_phase(transfer, kind, flight.label, (self.pricing.gpu_resource,))
         phase = replace(phase, latency=flight.latency_left, work=flight.work_left)
-        self._add(phase, transfer.axis, flight.seconds_left)
+        self._add(phase, flight, flight.seconds_left)
 
+
+KINDS = {"etp": "tp"}
+"""What the time of an axis is reported as, where that is not its own name."""
 
 COMPUTE_WEIGHT = 1e-13
 """Kernels yield to collectives on the GPU: a running collective keeps the SMs it holds (rates in bytes/s against

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simulator.program.chains import Chain, Transfer, transfer_phase
+from simulator.program.chains import Chain, Transfer, joined, transfer_phase
 from simulator.program.program import Phase
 
 if TYPE_CHECKING:
@@ -57,21 +57,30 @@ class RankBuilder:
         key = (id(chain), seconds)
         if key not in self.exposed:
             launch = Phase("launch", "launch", 0.0, latency=seconds)
-            self.exposed[key] = Chain((launch, *chain.phases), ("", *chain.axes), seconds + chain.seconds)
+            self.exposed[key] = joined([Chain((launch,), ("",), ((0, 0),), seconds=seconds), chain])
         return self.exposed[key]
 
     def _run_apart(self, chain: Chain, needs: list[int], micro_batch: int, name: str) -> tuple[int, int]:
+        """Every phase as a task; those that carry a collective are met by whoever carries the same piece of it.
+
+        A slow rank may hide behind one kernel what a fast one stretches over two, so pieces have numbers.
+        """
         first = last = -1
-        for phase, axis in zip(chain.phases, chain.axes, strict=True):
+        counted = {axis: self.counters.get(f"{axis}/", 0) for axis, _ in chain.collectives}
+        for phase, axis, (number, piece) in zip(chain.phases, chain.axes, chain.pieces, strict=True):
             lanes = ["compute", axis] if axis else ["compute"]
             if axis:
+                members = self.setting.communicators.classes(axis, self.rank_class)
+                key = (axis, "", members, counted[axis] + number, piece)
                 last = self.setting.draft.meet(
-                    self.meeting(axis), self.rank_class, lanes, (phase,), needs, micro_batch, name
+                    key, self.rank_class, lanes, (phase,), needs, micro_batch, name
                 )
             else:
                 last = self.setting.draft.add(self.rank_class, lanes, (phase,), needs, micro_batch, name)
             first = last if first < 0 else first
             needs = [last]
+        for axis, count in chain.collectives:
+            self.counters[f"{axis}/"] = counted[axis] + count
         return first, last
 
     def _alone(self, axis: str) -> bool:

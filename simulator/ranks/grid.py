@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 
 Ranks = NDArray[np.int64]
 AXES = ("tp", "cp", "dp", "pp")
+EXPERT_AXES = ("edp", "ep", "etp")
 
 
 @dataclass(frozen=True)
 class Grid:
     """The rank grid; `order` lists the axes from the innermost (neighbouring ranks) to the outermost.
 
-    `ep` divides the plane of dp and cp: expert groups are runs of `ep` ranks in it, `edp` groups their complement.
+    The ranks of a stage, tp innermost, are cut into runs of `etp` ranks that split one expert (all of tp if None),
+    runs of `ep` such runs that share out the experts, and `edp` copies of those. With etp = tp, ep divides the plane
+    of dp and cp.
     """
 
     tp: int = 1
@@ -26,6 +29,11 @@ class Grid:
     pp: int = 1
     ep: int = 1
     order: tuple[str, ...] = AXES
+    etp: int | None = None
+
+    @property
+    def expert_tp(self) -> int:
+        return self.tp if self.etp is None else self.etp
 
     @property
     def world(self) -> int:
@@ -43,7 +51,8 @@ class Grid:
         sizes: Mapping[str, int] = {
             "dp_cp": self.dp * self.cp,
             "ep": self.ep,
-            "edp": self.dp * self.cp // self.ep,
+            "etp": self.expert_tp,
+            "edp": self.tp * self.dp * self.cp // (self.ep * self.expert_tp),
             "world": self.world,
             "model": self.tp * self.pp,
         }
@@ -73,11 +82,10 @@ class Grid:
             plane = self.ranks.transpose(0, 3, 1, 2).reshape(tp * pp, cp * dp)
         if axis == "dp_cp":
             return plane
-        blocks = plane.reshape(tp * pp, dp * cp // self.ep, self.ep)
-        if axis == "ep":
-            return blocks.reshape(-1, self.ep)
-        if axis == "edp":
-            return blocks.transpose(0, 2, 1).reshape(-1, dp * cp // self.ep)
+        stage = np.moveaxis(plane.reshape(tp, pp, dp * cp), 0, -1)
+        blocks = stage.reshape(pp, self.size("edp"), self.ep, self.expert_tp)
+        if axis in EXPERT_AXES:
+            return np.moveaxis(blocks, EXPERT_AXES.index(axis) + 1, -1).reshape(-1, self.size(axis))
         raise KeyError(axis)
 
     def pipeline_pairs(self, step: int) -> Ranks:

@@ -14,6 +14,9 @@ from functools import lru_cache
 from simulator.workloads.operation import Operation
 from simulator.workloads.shard import MEGATRON_FUSIONS, Shard
 
+RECOMPUTED = ("block", "prediction")
+"""Kinds of layers to which recomputation applies."""
+
 __all__ = ["MEGATRON_FUSIONS", "Layer", "Module", "Operation", "Parameters", "Saved", "Shard"]
 
 
@@ -55,7 +58,8 @@ class Module:
     """One building block of a layer; subclasses are frozen dataclasses with the fields `name` and `source`.
 
     `name` is also the name of the output tensor and `source` that of the input; tensors private to the module
-    are called `name.something`. `group` is what `Shard.recompute_groups` refers to ("" = never on its own).
+    are called `name.something`. `group` is what `Shard.recompute_groups` refers to ("" = never on its own); a
+    group `a.b` belongs to the group `a`.
     `keeps_output`: when recomputed selectively, its output stays because a later module keeps it (as with a
     checkpoint around core attention); otherwise the output is dropped too.
     """
@@ -85,7 +89,9 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A chain of modules. `kind` is embedding, block or head; only blocks are recomputed.
+    """A chain of modules. `kind` is embedding, block, head or prediction (a block behind the head).
+
+    Only blocks and predictions are recomputed.
 
     `width` is the number of elements per token that enter (0 for the embedding) and `out_width` that leave.
     """
@@ -109,7 +115,7 @@ class Layer:
 
     def recompute(self, shard: Shard) -> tuple[Operation, ...]:
         """What is run again before backward, by `shard.recompute`."""
-        if self.kind != "block" or shard.recompute == "none":
+        if self.kind not in RECOMPUTED or shard.recompute == "none":
             return ()
         if shard.recompute == "full":
             return self.forward(shard)
@@ -121,7 +127,7 @@ class Layer:
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""
-        selective = self.kind == "block" and shard.recompute == "selective"
+        selective = self.kind in RECOMPUTED and shard.recompute == "selective"
         redone = [module for module in self.modules if selective and _is_recomputed(module, shard)]
         dropped = {module.name for module in redone if not module.keeps_output}
         private = tuple(f"{module.name}." for module in redone)
@@ -146,7 +152,13 @@ class Layer:
 
 
 def _is_recomputed(module: Module, shard: Shard) -> bool:
-    return module.group != "" and module.group in shard.recompute_groups
+    return not shard.recompute_groups.isdisjoint(enclosing(module.group))
+
+
+def enclosing(group: str) -> list[str]:
+    """The group and those that contain it: `a.b` -> [`a`, `a.b`]."""
+    parts = group.split(".") if group else []
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]
 
 
 # The answers depend on layer and shard alone, and a pipeline asks for equal blocks again and again.
@@ -159,7 +171,7 @@ def _parameters(layer: Layer, shard: Shard) -> Parameters:
 
 @lru_cache(maxsize=1024)
 def _activation_bytes(layer: Layer, shard: Shard) -> float:
-    if layer.kind == "block" and shard.recompute == "full":
+    if layer.kind in RECOMPUTED and shard.recompute == "full":
         return layer.input_bytes(shard)
     return sum(layer.kept_tensors(shard).values())
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from simulator.description.base import Named
 from simulator.description.registry import Registry
-from simulator.workloads.layers import Layer, Parameters, Shard
+from simulator.workloads.layers import Layer, Parameters, Shard, enclosing
 
 FAMILIES = Registry("model family", "family")
 
@@ -32,8 +32,11 @@ class Model(Named):
         """What is wrong with the model whatever the plan; keys relative to the model."""
         return []
 
-    def sharding_faults(self, tp: int, cp: int, ep: int) -> Faults:
-        """What is wrong with the degrees for this model; keys are those of the plan (`tp`, `cp`, `ep`)."""
+    def sharding_faults(self, tp: int, cp: int, ep: int, expert_tp: int | None = None) -> Faults:
+        """What is wrong with the degrees for this model; keys are those of the plan (`tp`, `cp`, `ep`).
+
+        `expert_tp`: ranks that split one expert; tp if None.
+        """
         return []
 
     @property
@@ -60,7 +63,7 @@ class Model(Named):
     def recomputable(self) -> tuple[str, ...]:
         """Groups of modules that selective recomputation may rerun."""
         blocks = dict.fromkeys(layer for layer in self.layers() if layer.kind == "block")
-        return tuple(dict.fromkeys(m.group for layer in blocks for m in layer.modules if m.group))
+        return tuple(dict.fromkeys(g for layer in blocks for m in layer.modules for g in enclosing(m.group)))
 
     @property
     def counts_tokens(self) -> bool:

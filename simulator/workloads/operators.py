@@ -36,6 +36,7 @@ class GroupedGemm:
     k: int
     dtype: str
     imbalance: float = 1.0
+    accumulate: bool = False  # C += A @ B in fp32 (fused weight-gradient accumulation)
 
     @property
     def flops(self) -> float:

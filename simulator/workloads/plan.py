@@ -44,15 +44,46 @@ class FullySharded(Description):
     )
 
 
+class Experts(Description):
+    """How tokens reach the experts of a mixture, and how evenly."""
+
+    tp: int | None = Field(
+        default=None,
+        gt=0,
+        description="GPUs that split one expert; as many as split other layers if left out.",
+    )
+    load: Literal["balanced", "random", "zipf", "dirichlet"] = Field(
+        default="balanced",
+        description="How tokens fall on experts: evenly; every choice drawn at random; Zipf, the i-th expert with a "
+        "share ~ 1/i^skew; shares from a Dirichlet distribution of concentration skew.",
+    )
+    skew: float = Field(default=1.0, gt=0, description="Exponent of zipf, concentration of dirichlet.")
+    seed: int = Field(default=0, ge=0, description="Of the draw.")
+    capacity: float | None = Field(
+        default=None,
+        gt=0,
+        description="Rows of each expert's buffer over an even share; what exceeds it is dropped, what is short of it "
+        "padded. Nothing is dropped if left out.",
+    )
+    deduplicated: bool = Field(
+        default=False,
+        description="Send a token once to each GPU that holds any of its experts (as DeepEP does), not per expert.",
+    )
+    dispatch_dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
+        default=None, description="Type in which tokens travel to experts; that of activations if left out."
+    )
+
+
 class Plan(Named):
-    """Ranks = tp x cp x dp x pp; ep divides the plane of dp and cp."""
+    """Ranks = tp x cp x dp x pp; ep and the tp of experts divide the plane of tp, cp and dp."""
 
     kind: Literal["plan"] = Field(default="plan", description="Always `plan`.")
     tp: int = Field(default=1, gt=0, description="Tensor parallelism: GPUs that split every layer.")
     pp: int = Field(default=1, gt=0, description="Pipeline parallelism: stages that split the layers.")
     vpp: int = Field(default=1, gt=0, description="Model chunks per stage (interleaved schedule).")
     cp: int = Field(default=1, gt=0, description="Context parallelism: GPUs that split every sequence.")
-    ep: int = Field(default=1, gt=0, description="Expert parallelism: GPUs that split the experts.")
+    ep: int = Field(default=1, gt=0, description="Expert parallelism: GPUs that share out the experts.")
+    experts: Experts = Field(default=Experts(), description="How tokens reach experts, and how evenly.")
     dp: int | None = Field(
         default=None, gt=0, description="Data parallelism; the GPUs left over if left out."
     )
@@ -90,7 +121,8 @@ class Plan(Named):
     )
     recompute_modules: tuple[str, ...] = Field(
         default=("core_attention",),
-        description="Groups of modules that selective recomputation reruns: core_attention, norm, mlp_activation.",
+        description="Groups of modules that selective recomputation reruns: core_attention, norm, mlp_activation, "
+        "latent_up, moe, moe.activation, moe.shared, as the model has them.",
     )
     recompute_layers: int | None = Field(
         default=None, ge=0, description="Blocks per stage to which recompute applies; all if left out."
@@ -132,6 +164,11 @@ class Plan(Named):
     def model_ranks(self) -> int:
         """GPUs of one replica."""
         return self.tp * self.cp * self.pp
+
+    @property
+    def expert_tp(self) -> int:
+        """GPUs that split one expert."""
+        return self.tp if self.experts.tp is None else self.experts.tp
 
     @property
     def schedule_name(self) -> str:

@@ -56,11 +56,15 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
 
 
 def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
-    """Expert groups divide the plane of data and context parallelism."""
+    """Expert groups divide the plane of data, context and the tensor parallelism that experts do not use."""
     plan = workload.plan
-    plane = plan.data_parallel(num_gpus) * plan.cp
+    if plan.tp % plan.expert_tp:
+        return  # check_experts says so
+    over = plan.tp // plan.expert_tp
+    plane = plan.data_parallel(num_gpus) * plan.cp * over
     if plane % plan.ep:
-        yield "plan.ep", f"{plan.ep} does not divide dp x cp = {plane}"
+        rest = f" x tp / experts.tp {over}" if over > 1 else ""
+        yield "plan.ep", f"{plan.ep} does not divide dp x cp{rest} = {plane}"
 
 
 def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
@@ -74,8 +78,20 @@ def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
 def check_model_sharding(workload: Workload) -> Faults:
     """Heads, feed-forward width, experts divide by the degrees."""
     plan = workload.plan
-    for key, message in workload.model.sharding_faults(plan.tp, plan.cp, plan.ep):
+    for key, message in workload.model.sharding_faults(plan.tp, plan.cp, plan.ep, plan.experts.tp):
         yield f"plan.{key}", message
+
+
+def check_experts(workload: Workload) -> Faults:
+    """GPUs that split an expert are among those that split other layers, and route different tokens if fewer."""
+    plan = workload.plan
+    if plan.tp % plan.expert_tp:
+        yield "plan.experts.tp", f"{plan.expert_tp} does not divide tp {plan.tp}"
+    elif plan.expert_tp < plan.tp and not plan.sequence_parallel:
+        yield (
+            "plan.experts.tp",
+            f"{plan.expert_tp} below tp {plan.tp} needs sequence_parallel: tp ranks hold the same tokens without it",
+        )
 
 
 def check_sequence(workload: Workload) -> Faults:
@@ -181,6 +197,7 @@ def check_recompute(workload: Workload) -> Faults:
 
 WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_model_sharding,
+    check_experts,
     check_sequence,
     check_context_exchange,
     check_layers,

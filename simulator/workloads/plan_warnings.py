@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from simulator.workloads.plan import FullySharded
+from simulator.workloads.plan import Experts, FullySharded
 
 if TYPE_CHECKING:
     from simulator.workloads.workload import Workload
@@ -40,6 +40,17 @@ def warn_zero(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
         yield "plan.zero3", f"has no effect with zero {plan.zero}"
 
 
+def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Options of experts for a model that has none, or that a single GPU holds."""
+    plan = workload.plan
+    if plan.experts == Experts():
+        return
+    if workload.model.num_active_parameters == workload.model.num_parameters:
+        yield "plan.experts", "has no effect: the model has no experts"
+    elif plan.ep == 1 and (plan.experts.deduplicated or plan.experts.dispatch_dtype is not None):
+        yield "plan.experts", "nothing is dispatched with ep 1"
+
+
 def warn_without_parallelism(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
     """Options of an axis of size one."""
     plan = workload.plan
@@ -59,5 +70,6 @@ WARNINGS: tuple[Callable[[Workload, str | None, int], Warnings], ...] = (
     warn_attention,
     warn_selective_flash,
     warn_zero,
+    warn_experts,
     warn_without_parallelism,
 )

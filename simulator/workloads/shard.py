@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.routing import EVEN, Routing
 
 MEGATRON_FUSIONS = frozenset(
     {"qkv", "gate_up", "bias_gelu", "bias_dropout_add", "masked_softmax", "norm", "gradient_accumulation"}
@@ -31,6 +32,8 @@ class Shard:
     tp: int = 1
     cp: int = 1
     ep: int = 1
+    expert_tp: int | None = None  # ranks that split one expert; tp if None
+    routing: Routing = EVEN
     sequence_parallel: bool = False
     dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
     gemm_dtype: str = "bf16"
@@ -54,6 +57,11 @@ class Shard:
     def norm_tokens(self) -> int:
         """Tokens of a micro-batch in norm, dropout and residual: divided by tp under sequence parallelism."""
         return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def etp(self) -> int:
+        """Ranks that split one expert."""
+        return self.tp if self.expert_tp is None else self.expert_tp
 
     @property
     def bytes(self) -> float:

@@ -15,6 +15,7 @@ from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.plan import Plan, Precision
 from simulator.workloads.plan_checks import WORKLOAD_CHECKS, cluster_faults
 from simulator.workloads.plan_warnings import WARNINGS
+from simulator.workloads.routing import Routing
 
 
 class Workload(Named):
@@ -107,6 +108,15 @@ class Workload(Named):
             tp=plan.tp,
             cp=plan.cp,
             ep=plan.ep,
+            expert_tp=plan.expert_tp,
+            routing=Routing(
+                load=plan.experts.load,
+                skew=plan.experts.skew,
+                seed=plan.experts.seed,
+                capacity=plan.experts.capacity,
+                deduplicated=plan.experts.deduplicated,
+                dtype=plan.experts.dispatch_dtype,
+            ),
             sequence_parallel=plan.sequence_parallel,
             dtype=self.activation_dtype,
             gemm_dtype=self.precision,

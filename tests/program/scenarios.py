@@ -104,7 +104,10 @@ def cluster(num_nodes: int, num_gpus: int, num_nics: int, fabric: dict[str, Any]
 
 def mixed_cluster(num_fast: int, num_slow: int, num_gpus: int, fabric: dict[str, Any]) -> Cluster:
     slow = node(num_gpus, 1, name="slow-gpu", clock=1.0e9, dense_peak={"bf16": 125e12, "fp16": 125e12})
-    groups = [{"node": node(num_gpus, num_gpus), "num_nodes": num_fast}, {"node": slow, "num_nodes": num_slow}]
+    groups = [
+        {"node": node(num_gpus, num_gpus), "num_nodes": num_fast},
+        {"node": slow, "num_nodes": num_slow},
+    ]
     return Cluster.model_validate({"name": "mixed", "groups": groups, "fabric": fabric})
 
 
@@ -112,6 +115,15 @@ def workload(sequence_length: int = 256, global_batch: int = 16, **changes: Any)
     plan = {key: value for key, value in changes.items() if key not in MODEL_KEYS}
     shapes = {"layers": 4, "hidden": 256, "heads": 8, "vocab": 1024, "max_sequence": 4096}
     model = {"family": "gpt", **shapes, **{k: v for k, v in changes.items() if k in MODEL_KEYS}}
+    if model["family"] == "moe":
+        model |= {
+            "experts": 8,
+            "top_k": 2,
+            "expert_ffn": 128,
+            "shared_ffn": 128,
+            "dense_layers": 1,
+            "ffn": 512,
+        }
     return Workload.model_validate(
         {
             "name": "test",
@@ -141,7 +153,22 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
     plan["order"] = draw(st.permutations(("tp", "cp", "dp", "pp")))
     if pp > 1 and vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["gpipe", "1f1b"]))
+    if draw(st.integers(0, 2)) == 0:
+        plan |= draw(_mixtures(plan, world))
     return plan
+
+
+@st.composite
+def _mixtures(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, Any]:
+    """A model with experts, spread in one of the ways that the plan allows."""
+    tp = plan["tp"]
+    etp = draw(st.sampled_from([d for d in (1, 2, 4) if tp % d == 0])) if plan["sequence_parallel"] else tp
+    plane = world // plan["pp"] // etp
+    ep = draw(st.sampled_from([d for d in (1, 2, 4, 8) if plane % d == 0]))
+    load = draw(st.sampled_from(["balanced", "random", "zipf", "dirichlet"]))
+    capacity = draw(st.sampled_from([None, 1.5]))
+    experts = {"tp": etp, "load": load, "capacity": capacity, "deduplicated": draw(st.booleans())}
+    return {"family": "moe", "ep": ep, "experts": experts}
 
 
 FABRICS = (
@@ -162,7 +189,13 @@ FABRICS = (
         "ecmp": "hashed",
         "seed": 3,
     },
-    {"kind": "rail_optimized", "nodes_per_unit": 2, "num_spines": 2, "oversubscription": 2.0, "hop_latency": 5e-7},
+    {
+        "kind": "rail_optimized",
+        "nodes_per_unit": 2,
+        "num_spines": 2,
+        "oversubscription": 2.0,
+        "hop_latency": 5e-7,
+    },
 )
 
 
@@ -208,5 +241,3 @@ def equal_blocks(layers: int, global_batch: int, **plan: Any) -> Workload:
             "plan": {"optimizer": "sgd", **plan},
         }
     )
-
-

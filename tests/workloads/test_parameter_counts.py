@@ -6,6 +6,7 @@ from simulator.description import load
 from simulator.description.catalogue import entries
 from simulator.workloads.layers import Parameters, Shard
 from simulator.workloads.model import FAMILIES
+from simulator.workloads.modules.linear import ReplicatedLinear
 
 # Sources: number of elements of the released checkpoints (safetensors totals), which are exact.
 PUBLISHED = {
@@ -20,6 +21,15 @@ PUBLISHED = {
     "qwen3-8b": 8_190_735_360,
     "bloom-176b": 176_247_271_424,
     "mpt-7b-alibi": 6_649_286_656,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_620_634_112,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_419_200,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
     "bert-base": 110_106_428,
     "bert-large": 336_226_108,
 }
@@ -39,6 +49,44 @@ ROUNDED = {
     "megatron-1t": 1008.0,
     "gpt3-175b": 174.6,
 }
+
+
+# Active parameters in billions as the models' reports round them; True: the embedding is left out of the count.
+ACTIVE = {
+    "mixtral-8x7b": (12.9, False),
+    "mixtral-8x22b": (39.0, False),
+    "deepseek-v2": (21.0, False),
+    "deepseek-v2-lite": (2.4, True),
+    "deepseek-v3": (37.0, True),
+    "qwen3-30b-a3b": (3.3, False),
+    "qwen3-235b-a22b": (22.0, False),
+    "gpt-oss-20b": (3.61, True),
+    "gpt-oss-120b": (5.13, True),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_active_parameters_agree_with_the_published_figure(name):
+    model = load("model", name)
+    billions, without_embedding = ACTIVE[name]
+    count = model.num_active_parameters - (model.vocab * model.hidden if without_embedding else 0)
+    assert count / 1e9 == pytest.approx(billions, rel=0.001 if "oss" in name else 0.025)
+
+
+def test_the_prediction_module_adds_a_block_a_projection_and_three_norms():
+    """README_WEIGHTS of DeepSeek-V3: 11.5B parameters of its own, embedding and head shared with the main model."""
+    main, trained = load("model", "deepseek-v3"), load("model", "deepseek-v3-mtp")
+    block = main.layers()[-2].parameters(Shard(micro_batch=1, sequence_length=64)).total
+    assert trained.num_parameters - main.num_parameters == block + 2 * 7168**2 + 3 * 7168
+
+
+def test_the_prediction_module_keeps_a_table_of_its_own_only_away_from_the_embedding():
+    layer = load("model", "deepseek-v3-mtp").layers()[-1]
+    together = Shard(micro_batch=1, sequence_length=64, vocab_multiple=1)
+    apart = Shard(micro_batch=1, sequence_length=64, vocab_multiple=1, separate_head=True)
+    assert layer.kind == "prediction"
+    assert layer.parameters(together).embeddings == 0
+    assert layer.parameters(apart).embeddings == 129280 * 7168
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -80,8 +128,8 @@ def test_split_matrices_add_up_over_tensor_parallel_ranks(name, tp):
     block = next(layer for layer in model.layers() if layer.kind == "block")
     whole = block.parameters(Shard(micro_batch=1, sequence_length=64))
     part = block.parameters(Shard(micro_batch=1, sequence_length=64, tp=tp))
-    assert part.matrices * tp == whole.matrices
-    assert part.experts * tp in (whole.experts, whole.experts * tp)
+    everywhere = sum(m.inputs * m.outputs for m in block.modules if isinstance(m, ReplicatedLinear))
+    assert (part.matrices - everywhere) * tp == whole.matrices - everywhere
     assert whole.vectors / tp <= part.vectors <= whole.vectors
 
 
@@ -102,7 +150,12 @@ def test_tied_embedding_is_held_twice_only_when_the_head_is_on_another_stage():
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_every_family_begins_with_an_embedding_and_ends_with_a_loss_or_says_otherwise(family):
-    example = {"bert": "bert-base", "gpt": "gpt3-125m", "llama": "llama3-8b"}.get(family)
+    example = {
+        "bert": "bert-base",
+        "gpt": "gpt3-125m",
+        "llama": "llama3-8b",
+        "moe": "mixtral-8x7b",
+    }.get(family)
     if example is None:
         pytest.skip("tested with its family")
     kinds = [layer.kind for layer in load("model", example).layers()]

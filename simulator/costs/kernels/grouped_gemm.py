@@ -26,5 +26,6 @@ def grouped_gemm_seconds(kernel: GroupedGemm, chip: Chip, parameters: GemmParame
         parameters=parameters,
         dtype=kernel.dtype,
         batch=[kernel.groups, 1],
+        accumulate=kernel.accumulate,
     )
     return float(max(together, alone))

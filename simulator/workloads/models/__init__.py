@@ -1,8 +1,9 @@
 """The model families; importing this package registers them. Table of contents:
 
-dense_transformer: what gpt (with MPT, BLOOM), llama (with Mistral, Qwen) and bert share.
+dense_transformer: what gpt (with MPT, BLOOM), llama (with Mistral, Qwen) and bert share;
+moe: Mixtral, DeepSeek-V2 and V3, Qwen3-MoE, gpt-oss.
 """
 
-from simulator.workloads.models import bert, gpt, llama
+from simulator.workloads.models import bert, gpt, llama, moe
 
-__all__ = ["bert", "gpt", "llama"]
+__all__ = ["bert", "gpt", "llama", "moe"]

@@ -50,6 +50,11 @@ class Transformer(Model):
         return self.num_layers
 
     @property
+    def head_owns_table(self) -> bool:
+        """Whether the output projection has a table of its own."""
+        return not self.tied
+
+    @property
     def attention_heads(self) -> int | None:
         return self.heads
 
@@ -61,17 +66,21 @@ class Transformer(Model):
             found.append(("kv_heads", f"{self.num_kv_heads} does not divide {self.heads} heads"))
         return found
 
-    def sharding_faults(self, tp: int, cp: int, ep: int) -> Faults:
+    def sharding_faults(self, tp: int, cp: int, ep: int, expert_tp: int | None = None) -> Faults:
+        found = self._attention_faults(tp)
+        if self.ffn_width % tp:
+            found.append(("tp", f"{tp} does not divide ffn {self.ffn_width}"))
+        if ep > 1:
+            found.append(("ep", f"ep {ep} needs a model with experts; {self.name or 'this model'} has none"))
+        return found
+
+    def _attention_faults(self, tp: int) -> Faults:
         found: Faults = []
         if self.heads % tp:
             found.append(("tp", f"{tp} does not divide {self.heads} attention heads{divisors(self.heads)}"))
         elif self.num_kv_heads % tp:
             count = self.num_kv_heads
             found.append(("tp", f"{tp} does not divide {count} key-value heads{divisors(count)}"))
-        if self.ffn_width % tp:
-            found.append(("tp", f"{tp} does not divide ffn {self.ffn_width}"))
-        if ep > 1:
-            found.append(("ep", f"ep {ep} needs a model with experts; {self.name or 'this model'} has none"))
         return found
 
     def _qkv_parts(self) -> tuple[int, ...]:
@@ -83,6 +92,9 @@ class Transformer(Model):
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...]:
+        return self._find_layers()
+
+    def _find_layers(self) -> tuple[Layer, ...]:
         return (self._embedding(), *[self._block()] * self.num_layers, self._head())
 
     def _embedding(self) -> Layer:
@@ -97,7 +109,7 @@ class Transformer(Model):
     def _head(self) -> Layer:
         modules = (
             self._norm("final_norm", "input", residual=False),
-            vocabulary_projection("final_norm", self.hidden, self.vocab, owner=not self.tied),
+            vocabulary_projection("final_norm", self.hidden, self.vocab, owner=self.head_owns_table),
             CrossEntropy(name="loss", source="logits", vocab=self.vocab),
         )
         return Layer("head", "head", modules, self.hidden, 0)
@@ -127,11 +139,21 @@ def mlp(source: str, hidden: int, ffn: int, biases: bool) -> list[Module]:
 
 
 def vocabulary_projection(
-    source: str, hidden: int, vocab: int, owner: bool, bias: bool = False
+    source: str, hidden: int, vocab: int, owner: bool, bias: bool = False, borrowed: bool = False
 ) -> ColumnLinear:
-    """The output projection onto the vocabulary; `owner` is False where it reuses the embedding's table."""
+    """The output projection onto the vocabulary; `owner` is False where it reuses the embedding's table.
+
+    `borrowed`: it reuses the table of the head beside it.
+    """
     return ColumnLinear(
-        name="logits", source=source, inputs=hidden, parts=(vocab,), bias=bias, vocab=True, owner=owner
+        name="logits",
+        source=source,
+        inputs=hidden,
+        parts=(vocab,),
+        bias=bias,
+        vocab=True,
+        owner=owner,
+        borrowed=borrowed,
     )
 
 

@@ -15,12 +15,9 @@ from simulator.workloads.modules.norms import Norm
 from simulator.workloads.modules.vocabulary import Embedding
 
 
-@FAMILIES.register("llama")
-class Llama(Transformer):
-    """Llama 1-3, Mistral, Qwen: RMSNorm, rotary positions, SwiGLU, grouped queries, no biases, no dropout."""
+class GatedTransformer(Transformer):
+    """What Llama and its relatives share: RMSNorm, rotary positions, SwiGLU, grouped queries, no dropout."""
 
-    family: Literal["llama"] = Field(default="llama", description="Always `llama`.")
-    ffn: int = Field(gt=0, description="Width of the gated feed-forward layer.")
     tied_embeddings: bool = Field(default=False, description="Whether the head reuses the embedding's table.")
     sliding_window: int | None = Field(
         default=None, gt=0, description="Keys that a query sees; all if left out."
@@ -30,6 +27,9 @@ class Llama(Transformer):
     )
     qkv_bias: bool = Field(
         default=False, description="Whether the query-key-value projection has a bias (Qwen 2)."
+    )
+    projection_bias: bool = Field(
+        default=False, description="Whether attention's output projection has a bias (gpt-oss)."
     )
 
     @property
@@ -43,13 +43,11 @@ class Llama(Transformer):
         table = Embedding(name="embedding", width=self.hidden, vocab=self.vocab, dropout=False)
         return Layer("embedding", "embedding", (table,), 0, self.hidden)
 
-    def _block(self) -> Layer:
-        return Layer("block", "block", (*self._attention(), *self._mlp()), self.hidden, self.hidden)
-
-    def _attention(self) -> list[Module]:
+    def _attention(self, window: int | None, source: str = "input") -> list[Module]:
+        """Norm, attention over `window` keys (all for None), residual."""
         parts, hidden = self._qkv_parts(), self.hidden
         modules: list[Module] = [
-            self._norm("norm_1", "input"),
+            self._norm("norm_1", source),
             ColumnLinear(
                 name="qkv", source="norm_1", inputs=hidden, parts=parts, bias=self.qkv_bias, packed="qkv"
             ),
@@ -71,23 +69,55 @@ class Llama(Transformer):
         return [
             *modules,
             Rotary(name="rotary", source="qkv", width=parts[0] + parts[1]),
-            self._core("rotary", causal=True, dropout=False, window=self.sliding_window),
-            RowLinear(
-                name="projection", source="core_attention", inputs=parts[0], outputs=hidden, bias=False
-            ),
-            Residual(name="residual_1", source="projection", width=hidden, bias=False, dropout=False),
+            self._core("rotary", causal=True, dropout=False, window=window),
+            *self._projection(parts[0]),
+        ]
+
+    def _projection(self, inputs: int) -> list[Module]:
+        """From the core's output back onto the residual stream."""
+        hidden, bias = self.hidden, self.projection_bias
+        return [
+            RowLinear(name="projection", source="core_attention", inputs=inputs, outputs=hidden, bias=bias),
+            Residual(name="residual_1", source="projection", width=hidden, bias=bias, dropout=False),
         ]
 
     def _mlp(self) -> list[Module]:
-        parts = (self.ffn_width, self.ffn_width)
+        """Norm, gated feed-forward layer, residual."""
         return [
             self._norm("norm_2", "residual_1"),
-            ColumnLinear(
-                name="gate_up", source="norm_2", inputs=self.hidden, parts=parts, bias=False, packed="gate_up"
-            ),
-            GatedActivation(name="activation", source="gate_up", width=self.ffn_width),
-            RowLinear(
-                name="down", source="activation", inputs=self.ffn_width, outputs=self.hidden, bias=False
-            ),
+            *gated_mlp("norm_2", self.hidden, self.ffn_width),
             Residual(name="residual_2", source="down", width=self.hidden, bias=False, dropout=False),
         ]
+
+
+@FAMILIES.register("llama")
+class Llama(GatedTransformer):
+    """Llama 1-3, Mistral, Qwen: RMSNorm, rotary positions, SwiGLU, grouped queries, no biases, no dropout."""
+
+    family: Literal["llama"] = Field(default="llama", description="Always `llama`.")
+    ffn: int = Field(gt=0, description="Width of the gated feed-forward layer.")
+
+    def _block(self) -> Layer:
+        modules = (*self._attention(self.sliding_window), *self._mlp())
+        return Layer("block", "block", modules, self.hidden, self.hidden)
+
+
+def gated_mlp(source: str, hidden: int, ffn: int, prefix: str = "", group: str = "") -> list[Module]:
+    """Gate and up projections, silu(gate) * up, down projection; names begin with `prefix`.
+
+    `group`: what recomputes all three together (only the activation on its own if empty).
+    """
+    gate_up, activation, down = (f"{prefix}{name}" for name in ("gate_up", "activation", "down"))
+    return [
+        ColumnLinear(
+            name=gate_up,
+            source=source,
+            inputs=hidden,
+            parts=(ffn, ffn),
+            bias=False,
+            packed="gate_up",
+            group=group,
+        ),
+        GatedActivation(name=activation, source=gate_up, width=ffn, group=group or "mlp_activation"),
+        RowLinear(name=down, source=activation, inputs=ffn, outputs=hidden, bias=False, group=group),
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.workloads.layers import Module, Operation, Saved, Shard
+from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.operators import Attention, Collective, Gemm, MemoryBound
 
 MASK_BYTES = 1.0
@@ -17,7 +17,10 @@ LOG_SUM_EXP_BYTES = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class CoreAttention(Module):
-    """softmax(Q K^T) V over heads split by tp; selective recomputation reruns it, keeping the output."""
+    """softmax(Q K^T) V over heads split by tp; selective recomputation reruns it, keeping the output.
+
+    `window`: keys that a query meets, all if None. `sinks`: a learned logit per head joins the softmax.
+    """
 
     name: str
     source: str
@@ -28,8 +31,12 @@ class CoreAttention(Module):
     causal: bool = True
     dropout: bool = True
     window: int | None = None
+    sinks: bool = False
     group: str = "core_attention"
     keeps_output: bool = True
+
+    def parameters(self, shard: Shard) -> Parameters:
+        return Parameters(vectors=self._heads(shard) if self.sinks else 0)
 
     def forward(self, shard: Shard) -> list[Operation]:
         if shard.attention == "unfused":

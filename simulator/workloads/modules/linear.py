@@ -32,7 +32,8 @@ class ColumnLinear(Module):
     `parts` are the widths of packed outputs (query, key, value), one GEMM each unless `packed` is among the
     fusions. `separate_bias`: the bias is added by the module that follows (fused with its activation).
     `vocab`: outputs are padded to the vocabulary multiple and the GEMM stays in the activation dtype. `owner`
-    is False for a tied weight, which is counted with the embedding unless the head is on another stage.
+    is False for a tied weight, which is counted with the embedding unless the head is on another stage;
+    `borrowed` is True for one that is counted elsewhere on the same stage.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ColumnLinear(Module):
     packed: str = ""
     vocab: bool = False
     owner: bool = True
+    borrowed: bool = False
     group: str = ""
 
     @property
@@ -65,9 +67,8 @@ class ColumnLinear(Module):
         vectors = width if self.bias else 0
         if not self.vocab:
             return Parameters(matrices=self.inputs * width, vectors=vectors)
-        return Parameters(
-            embeddings=self.inputs * width if self.owner or shard.separate_head else 0, vectors=vectors
-        )
+        held = not self.borrowed and (self.owner or shard.separate_head)
+        return Parameters(embeddings=self.inputs * width if held else 0, vectors=vectors)
 
     def forward(self, shard: Shard) -> list[Operation]:
         dtype = gemm_dtype(self, shard)
@@ -119,6 +120,27 @@ class ColumnLinear(Module):
         width = sum(self._widths(shard))
         gathered = full_bytes(shard, self.inputs) if shard.sequence_parallel and shard.tp > 1 else 0.0
         return gathered + shard.tokens * (self.inputs + width) * shard.bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnGather(Module):
+    """The outputs of a column-parallel projection, `width` in all, brought together on every tp rank."""
+
+    name: str
+    source: str
+    width: int
+    group: str = ""
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        if shard.tp == 1:
+            return []
+        return [collective(f"{self.name}.gather", "all_gather", full_bytes(shard, self.width), shard)]
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        """Each rank cuts its columns out; under sequence parallelism it first needs the other ranks' tokens."""
+        if shard.tp == 1 or not shard.sequence_parallel:
+            return []
+        return [collective(f"{self.name}.regather", "all_gather", full_bytes(shard, self.width), shard)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +199,10 @@ class RowLinear(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatedLinear(Module):
-    """Y = X W + b held whole by every tp rank (routers, poolers); `first_token`: of each sequence alone."""
+    """Y = X W + b held whole by every tp rank (routers, poolers); `first_token`: of each sequence alone.
+
+    `narrow`: computed in the GEMM type of blocks rather than in that of activations.
+    """
 
     name: str
     source: str
@@ -185,7 +210,11 @@ class ReplicatedLinear(Module):
     outputs: int
     bias: bool = True
     first_token: bool = False
+    narrow: bool = False
     group: str = ""
+
+    def _dtype(self, shard: Shard) -> str:
+        return shard.gemm_dtype if self.narrow else shard.dtype
 
     def _tokens(self, shard: Shard) -> int:
         return shard.micro_batch if self.first_token else shard.norm_tokens
@@ -200,22 +229,26 @@ class ReplicatedLinear(Module):
         return Parameters(matrices=self.inputs * self.outputs, vectors=self.outputs if self.bias else 0)
 
     def forward(self, shard: Shard) -> list[Operation]:
-        gemm = Gemm(self._tokens(shard), self.outputs, self.inputs, shard.dtype)
-        operations = [Operation(f"{self.name}.forward", gemm, useful=self._share(shard))]
+        tokens, dtype = self._tokens(shard), self._dtype(shard)
+        gemm = Gemm(tokens, self.outputs, self.inputs, dtype)
+        operations = cast(self.name, "input", tokens * self.inputs, dtype, shard)
+        operations.append(Operation(f"{self.name}.forward", gemm, useful=self._share(shard)))
         if self.bias and not shard.fused("bias"):
             operations.append(bias_add(self.name, self._tokens(shard) * self.outputs, shard))
         return operations
 
     def backward(self, shard: Shard) -> list[Operation]:
-        gemm = Gemm(self._tokens(shard), self.inputs, self.outputs, shard.dtype)
-        share, dtype = self._share(shard), shard.dtype
-        operations = [Operation(f"{self.name}.input_gradient", gemm, useful=share)]
+        tokens, share, dtype = self._tokens(shard), self._share(shard), self._dtype(shard)
+        gemm = Gemm(tokens, self.inputs, self.outputs, dtype)
+        operations = cast(self.name, "output_gradient", tokens * self.outputs, dtype, shard)
+        operations.append(Operation(f"{self.name}.input_gradient", gemm, useful=share))
         operations += weight_gradient(
-            self.name, self.outputs, self.inputs, dtype, shard, share, tokens=self._tokens(shard)
+            self.name, self.outputs, self.inputs, dtype, shard, share, tokens=tokens
         )
         if self.bias:
-            operations.append(bias_gradient(self.name, self._tokens(shard) * self.outputs, shard))
+            operations.append(bias_gradient(self.name, tokens * self.outputs, shard))
         return operations
 
     def saved(self, shard: Shard) -> list[Saved]:
-        return [Saved(self.source, self._tokens(shard) * self.inputs * shard.bytes)]
+        size = input_element_bytes(self._dtype(shard), shard)
+        return [Saved(self.source, self._tokens(shard) * self.inputs * size)]

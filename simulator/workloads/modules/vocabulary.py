@@ -10,17 +10,23 @@ from simulator.workloads.operators import DTYPE_BYTES, Collective, MemoryBound
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding(Module):
-    """A table [vocab, width] split over tp by vocabulary; whole tables of positions and segments."""
+    """A table [vocab, width] split over tp by vocabulary; whole tables of positions and segments.
+
+    `owner` is False for a second look-up in the same table, which is counted where it is on another stage.
+    """
 
     name: str
     width: int
     vocab: int
     tables: tuple[int, ...] = ()  # rows of the learned position and segment tables
     dropout: bool = True
+    owner: bool = True
     source: str = ""
     group: str = ""
 
     def parameters(self, shard: Shard) -> Parameters:
+        if not self.owner and not shard.separate_head:
+            return Parameters()
         rows = shard.padded_vocab(self.vocab) // shard.tp + sum(self.tables)
         return Parameters(embeddings=rows * self.width)
 

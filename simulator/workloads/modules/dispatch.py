@@ -1,0 +1,186 @@
+"""What it costs to bring tokens to their experts and back: the choice, permutations and all-to-all.
+
+Lepikhin et al. 2020 (GShard): every rank sends each token to the ranks that hold its experts, and the results come
+back the same way. Between the all-to-all and the experts, ranks that split one expert (etp) gather their tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
+from simulator.workloads.modules.experts import ExpertLoad, expert_load
+from simulator.workloads.operators import DTYPE_BYTES, Collective, MemoryBound
+from simulator.workloads.routing import distinct_ranks
+
+FLOAT = 4.0
+INDEX_BYTES = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertChoice(Module):
+    """Scores of all experts to the `top_k` of each token: softmax or sigmoid, selection, balance loss, in fp32.
+
+    `correction`: a bias per expert that steers the choice (DeepSeek-V3), set by rule and not by gradients.
+    """
+
+    name: str
+    source: str
+    num_experts: int
+    top_k: int
+    correction: bool = False
+    group: str = "moe"
+
+    def parameters(self, shard: Shard) -> Parameters:
+        return Parameters(vectors=self.num_experts if self.correction else 0)
+
+    def _scores(self, shard: Shard) -> float:
+        return shard.norm_tokens * self.num_experts * FLOAT
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        size = self._scores(shard)
+        if shard.fused("router"):
+            what = MemoryBound("softmax", size, 2 * size, kernels=2)
+        else:
+            # cast, scores, selection, gather, normalise, scatter of map and values, balance loss
+            what = MemoryBound("softmax", 6 * size, 6 * size, kernels=10)
+        return [Operation(f"{self.name}.forward", what)]
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        size = self._scores(shard)
+        if shard.fused("router"):
+            what = MemoryBound("softmax_backward", 2 * size, size, kernels=2)
+        else:
+            what = MemoryBound("softmax_backward", 6 * size, 4 * size, kernels=8)
+        return [Operation(f"{self.name}.backward", what)]
+
+    def saved(self, shard: Shard) -> list[Saved]:
+        """Probabilities, and the map of choices (a byte per token and expert)."""
+        elements = shard.norm_tokens * self.num_experts
+        return [Saved(f"{self.name}.probabilities", elements * FLOAT), Saved(f"{self.name}.map", elements)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Exchange(Module):
+    """Rows of `width` elements between the order of tokens and the order of experts."""
+
+    name: str
+    source: str
+    width: int
+    num_experts: int
+    top_k: int
+    group: str = "moe"
+
+    def _load(self, shard: Shard) -> ExpertLoad:
+        return expert_load(shard, self.num_experts, self.top_k)
+
+    def _bytes(self, shard: Shard, rows: float) -> float:
+        return rows * self.width * shard.bytes
+
+    def _travelling(self, shard: Shard) -> float:
+        """Rows that a rank sends to the ranks of its expert group, its own included."""
+        load = self._load(shard)
+        if not shard.routing.deduplicated:
+            return float(load.rows)
+        copies = distinct_ranks(self.num_experts, shard.ep, self.top_k)
+        return load.rows * copies / self.top_k
+
+    def _order(self, shard: Shard, label: str, read: float, written: float) -> Operation:
+        """Rows copied into another order; unfused: also sorting and gathering of indices."""
+        kernels = 1 if shard.fused("permute") else 3
+        return Operation(f"{self.name}.{label}", MemoryBound("permute", read, written, kernels))
+
+    def _there(self, shard: Shard, dtype: str, label: str) -> list[Operation]:
+        """Tokens copied per expert, to the experts' ranks, gathered over etp, in the experts' order."""
+        load, rows = self._load(shard), self._travelling(shard)
+        size = self._bytes(shard, rows)
+        operations = []
+        if not shard.routing.deduplicated or shard.ep == 1:
+            operations.append(self._order(shard, f"{label}permute", self._bytes(shard, load.tokens), size))
+        if shard.ep > 1:
+            narrow = DTYPE_BYTES[dtype]
+            if narrow < shard.bytes:
+                cast = MemoryBound("cast", size, rows * self.width * narrow)
+                operations.append(Operation(f"{self.name}.{label}cast", cast))
+            exchange = Collective("all_to_all", "ep", rows * self.width * narrow, dtype)
+            operations.append(Operation(f"{self.name}.{label}all_to_all", exchange))
+        gathered = self._bytes(shard, load.gathered)
+        if shard.sequence_parallel and shard.etp > 1:
+            gather = Collective("all_gather", "etp", gathered, shard.dtype)
+            operations.append(Operation(f"{self.name}.{label}all_gather", gather))
+        if load.groups > 1 and shard.ep > 1:
+            operations.append(self._order(shard, f"{label}sort", gathered, gathered))
+        return operations
+
+    def _back(self, shard: Shard, label: str) -> list[Operation]:
+        """The way of `_there` backwards: sums over etp, all-to-all, sums over the experts of a token."""
+        load, rows = self._load(shard), self._travelling(shard)
+        size, gathered = self._bytes(shard, rows), self._bytes(shard, load.gathered)
+        operations = []
+        if load.groups > 1 and shard.ep > 1:
+            operations.append(self._order(shard, f"{label}unsort", gathered, gathered))
+        if shard.sequence_parallel and shard.etp > 1:
+            scatter = Collective("reduce_scatter", "etp", gathered, shard.dtype)
+            operations.append(Operation(f"{self.name}.{label}reduce_scatter", scatter))
+        if shard.ep > 1:
+            exchange = Collective("all_to_all", "ep", size, shard.dtype)
+            operations.append(Operation(f"{self.name}.{label}all_to_all", exchange))
+        own = self._bytes(shard, load.tokens)
+        operations.append(self._order(shard, f"{label}unpermute", size, own))
+        if shard.tp > 1 and not shard.sequence_parallel:
+            total = Collective("all_reduce", "tp", own, shard.dtype)
+            operations.append(Operation(f"{self.name}.{label}all_reduce", total))
+        return operations
+
+    def transient_bytes(self, shard: Shard) -> float:
+        load = self._load(shard)
+        return self._bytes(shard, load.rows + load.gathered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispatch(_Exchange):
+    """Tokens to experts; backward brings their gradients back. Keeps where each row came from."""
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        return self._there(shard, shard.routing.dtype or shard.dtype, "")
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        return self._back(shard, "gradient_")
+
+    def saved(self, shard: Shard) -> list[Saved]:
+        return [Saved(f"{self.name}.rows", self._load(shard).gathered * INDEX_BYTES)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combine(_Exchange):
+    """Results back to their tokens, summed over each token's experts; backward sends their gradient out again."""
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        return self._back(shard, "")
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        return self._there(shard, shard.dtype, "gradient_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchSum(Module):
+    """The experts' output plus that of the shared expert, if there is one.
+
+    Backward adds up the input's gradients: of the router, the routed and the shared experts.
+    """
+
+    name: str
+    source: str
+    width: int
+    shared: bool
+    group: str = ""
+
+    def _add(self, shard: Shard, label: str) -> Operation:
+        size = shard.norm_tokens * self.width * shard.bytes
+        return Operation(f"{self.name}.{label}", MemoryBound("add", 2 * size, size))
+
+    def forward(self, shard: Shard) -> list[Operation]:
+        return [self._add(shard, "forward")] if self.shared else []
+
+    def backward(self, shard: Shard) -> list[Operation]:
+        return [self._add(shard, "backward")] * (2 if self.shared else 1)

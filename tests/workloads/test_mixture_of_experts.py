@@ -1,0 +1,245 @@
+"""Mixtures of experts: FLOPs do not depend on the plan, all-to-all moves what routing says, load is a distribution."""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.workloads.layers import Shard
+from simulator.workloads.models.moe import LatentAttention, MixtureOfExperts
+from simulator.workloads.modules.experts import expert_load
+from simulator.workloads.operators import Attention, Collective, GroupedGemm
+from simulator.workloads.routing import Routing, distinct_ranks, expert_shares
+
+SHAPES = {
+    "layers": 2,
+    "hidden": 256,
+    "heads": 16,
+    "vocab": 1024,
+    "max_sequence": 256,
+    "experts": 8,
+    "top_k": 2,
+}
+PLAIN = MixtureOfExperts(**SHAPES, kv_heads=8, expert_ffn=128)
+SHARED = MixtureOfExperts(**SHAPES, kv_heads=8, expert_ffn=128, shared_ffn=256, dense_layers=1, ffn=512)
+LATENT = MixtureOfExperts(
+    **SHAPES,
+    expert_ffn=128,
+    shared_ffn=128,
+    prediction_layers=1,
+    latent=LatentAttention(query_rank=64, key_value_rank=32, rope=8, plain=16, value=24),
+)
+MODELS = {"plain": PLAIN, "shared": SHARED, "latent": LATENT}
+SHARD = Shard(micro_batch=2, sequence_length=256)
+ROUTED = 2.0 * 512 * 2 * 256  # bytes of [tokens, top_k, hidden]
+
+
+def model_flops(model, shard):
+    operations = (o for layer in model.layers() for o in (*layer.forward(shard), *layer.backward(shard)))
+    return sum(operation.model_flops for operation in operations)
+
+
+def collectives(operations, axis):
+    return [
+        (o.what.op, o.what.size) for o in operations if isinstance(o.what, Collective) and o.what.axis == axis
+    ]
+
+
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    tp=st.sampled_from([1, 2, 4]),
+    etp=st.sampled_from([1, 2, 4]),
+    ep=st.sampled_from([1, 2, 4, 8]),
+    cp=st.sampled_from([1, 2]),
+    sequence_parallel=st.booleans(),
+    load=st.sampled_from(["balanced", "random", "zipf", "dirichlet"]),
+    capacity=st.sampled_from([None, 1.0, 1.25]),
+)
+@settings(max_examples=100, deadline=None)
+def test_flops_over_all_ranks_do_not_depend_on_the_plan_nor_on_the_load(
+    name, tp, etp, ep, cp, sequence_parallel, load, capacity
+):
+    sequence_parallel = sequence_parallel and tp > 1
+    if tp % etp or (etp < tp and not sequence_parallel):
+        return  # refused by the plan's checks
+    shard = Shard(
+        micro_batch=2,
+        sequence_length=256,
+        tp=tp,
+        expert_tp=etp,
+        ep=ep,
+        cp=cp,
+        sequence_parallel=sequence_parallel,
+        routing=Routing(load=load, capacity=capacity),
+    )
+    expected = 2 * MODELS[name].flops(256)
+    assert model_flops(MODELS[name], shard) * tp * cp == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flops_are_six_per_active_matrix_parameter_and_token_and_twelve_per_score(name):
+    """A prediction layer also meets the head once more; look-ups, norms and biases have no FLOPs."""
+    model, s = MODELS[name], 256
+    matrices = model.num_active_parameters - model.parameters().vectors - model.vocab * model.hidden
+    heads = model.vocab * model.hidden * model.prediction_layers
+    core = next(m for m in model.layers()[1].modules if m.name == "core_attention")
+    blocks = model.num_layers + model.prediction_layers
+    scores = 6 * blocks * model.heads * (core.head_dim + core.head_dim_v) * s**2
+    assert model.flops(s) == pytest.approx(6 * s * (matrices + heads) + scores, rel=1e-12)
+
+
+def test_tokens_go_out_and_come_back_forward_and_again_backward():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=4)
+    assert collectives(block.forward(shard), "ep") == [("all_to_all", ROUTED)] * 2
+    assert collectives(block.backward(shard), "ep") == [("all_to_all", ROUTED)] * 2
+    assert collectives(block.forward(SHARD), "ep") == []
+    full = replace(shard, recompute="full")
+    assert collectives(block.recompute(full), "ep") == [("all_to_all", ROUTED)] * 2
+
+
+def test_ranks_that_split_an_expert_gather_their_tokens_and_scatter_the_sums():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, tp=4, expert_tp=2, ep=4, sequence_parallel=True)
+    own = ROUTED / 4  # sequence parallelism: a quarter of the tokens each
+    assert collectives(block.forward(shard), "ep") == [("all_to_all", own)] * 2
+    expected = [("all_gather", 2 * own), ("reduce_scatter", 2 * own)]
+    assert collectives(block.forward(shard), "etp") == expected
+    assert collectives(block.backward(shard), "etp") == expected
+    assert collectives(block.forward(replace(shard, expert_tp=1)), "etp") == []
+
+
+def test_without_sequence_parallelism_partial_results_are_summed_over_tp():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, tp=2, ep=2)
+    tokens = 2.0 * 512 * 256
+    assert ("all_reduce", tokens) in collectives(block.forward(shard), "tp")
+    assert len(collectives(block.forward(shard), "tp")) == 2  # attention, experts
+    assert len(collectives(block.backward(shard), "tp")) == 2
+
+
+@given(
+    num_experts=st.sampled_from([4, 6, 8]),
+    num_ranks=st.sampled_from([1, 2, 4]),
+    top_k=st.integers(1, 4),
+)
+def test_distinct_ranks_equal_the_count_over_all_choices(num_experts, num_ranks, top_k):
+    if num_experts % num_ranks:
+        return
+    per_rank = num_experts // num_ranks
+    choices = list(combinations(range(num_experts), top_k))
+    mean = sum(len({expert // per_rank for expert in choice}) for choice in choices) / len(choices)
+    assert distinct_ranks(num_experts, num_ranks, top_k) == pytest.approx(mean, rel=1e-12)
+
+
+def test_deduplicated_dispatch_sends_a_token_once_per_rank():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=2, routing=Routing(deduplicated=True))
+    ((op, size), _) = collectives(block.forward(shard), "ep")
+    assert op == "all_to_all"
+    assert size == pytest.approx(ROUTED * distinct_ranks(8, 2, 2) / 2)
+
+
+def test_narrow_dispatch_halves_the_way_out_alone():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=2, routing=Routing(dtype="fp8"))
+    assert collectives(block.forward(shard), "ep") == [("all_to_all", ROUTED / 2), ("all_to_all", ROUTED)]
+
+
+@given(
+    load=st.sampled_from(["balanced", "random", "zipf", "dirichlet"]),
+    skew=st.floats(0.1, 5.0),
+    seed=st.integers(0, 20),
+    num_experts=st.sampled_from([8, 64, 128]),
+    top_k=st.integers(1, 8),
+)
+def test_shares_sum_to_one_and_none_exceeds_what_a_token_may_choose(load, skew, seed, num_experts, top_k):
+    shares = expert_shares(load, skew, seed, num_experts, top_k, 4096)
+    assert shares.sum() == pytest.approx(1.0, rel=1e-9)
+    assert shares.min() >= 0.0
+    assert shares.max() <= (1 / top_k) * (1 + 1e-9)
+    again = expert_shares(load, skew, seed, num_experts, top_k, 4096)
+    assert np.array_equal(shares, again)
+
+
+@given(seed=st.integers(0, 50), load=st.sampled_from(["random", "zipf", "dirichlet"]))
+def test_wider_expert_groups_are_never_better_balanced(seed, load):
+    """The fullest of four ranks holds at least half of the fullest of two that are made of them."""
+    routing = Routing(load=load, seed=seed)
+    loads = [routing.fullest(32, ranks, 2, 4096)[0] for ranks in (1, 2, 4, 8)]
+    assert loads[0] == pytest.approx(1.0)
+    assert all(a <= b * (1 + 1e-9) for a, b in pairwise(loads))
+
+
+def test_everyone_works_like_the_fullest_rank_and_capacity_bounds_it():
+    skewed = replace(SHARD, ep=4, routing=Routing(load="zipf", skew=1.0))
+    load = expert_load(skewed, 8, 2)
+    assert load.rows > load.local and load.useful == load.local / load.rows
+    capped = replace(skewed, routing=Routing(load="zipf", skew=1.0, capacity=1.25))
+    assert expert_load(capped, 8, 2).rows == pytest.approx(1.25 * load.local, abs=1)
+    assert 0.0 < capped.routing.dropped(8, 2, load.local) < 1.0
+    assert skewed.routing.dropped(8, 2, load.local) == 0.0
+
+
+def test_grouped_gemms_cover_the_experts_of_the_rank():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, tp=2, ep=4, sequence_parallel=True)
+    gemms = [o.what for o in block.forward(shard) if isinstance(o.what, GroupedGemm)]
+    assert [(g.groups, g.m, g.n, g.k) for g in gemms] == [(2, 1024, 128, 256), (2, 1024, 256, 64)]
+
+
+def test_expert_parameters_are_split_by_ep_and_etp_and_counted_apart():
+    block = PLAIN.layers()[1]
+    whole = block.parameters(SHARD).experts
+    assert whole == 8 * 3 * 256 * 128
+    assert block.parameters(replace(SHARD, tp=4, expert_tp=2, ep=4)).experts == whole / 8
+
+
+def test_latent_attention_keeps_wide_keys_but_narrow_values():
+    (core,) = [o.what for o in LATENT.layers()[1].forward(SHARD) if isinstance(o.what, Attention)]
+    assert (core.heads, core.kv_heads, core.head_dim, core.head_dim_v) == (16, 16, 24, 24)
+
+
+def test_recomputing_the_mixture_keeps_its_input_and_reruns_dispatch_and_experts():
+    block = SHARED.layers()[2]
+    shard = replace(SHARD, ep=2, recompute="selective", recompute_groups=frozenset({"moe"}))
+    kept = block.kept_tensors(shard)
+    assert "norm_2" in kept
+    assert not {"dispatch", "expert_gate_up", "expert_activation", "shared_gate_up"} & set(kept)
+    labels = {operation.label.split(".")[0] for operation in block.recompute(shard)}
+    assert {"router", "dispatch", "expert_gate_up", "expert_down", "combine", "shared_down"} <= labels
+    activation = replace(shard, recompute_groups=frozenset({"moe.activation"}))
+    assert {o.label.split(".")[0] for o in block.recompute(activation)} == {"expert_activation"}
+    assert "expert_gate_up" in block.kept_tensors(activation)
+
+
+def test_windows_and_full_attention_alternate():
+    model = MixtureOfExperts(
+        **{**SHAPES, "layers": 4}, expert_ffn=128, sliding_window=32, full_attention_every=2
+    )
+    spans = []
+    for layer in model.layers()[1:-1]:
+        (core,) = [o.what for o in layer.forward(SHARD) if isinstance(o.what, Attention)]
+        spans.append(core.seq_kv)
+    assert spans == [32, 256, 32, 256]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"top_k": 9}, "top_k"),
+        ({"dense_layers": 3, "ffn": 512}, "dense_layers"),
+        ({"dense_layers": 1}, "ffn"),
+    ],
+)
+def test_impossible_shapes_are_faults(changes, key):
+    model = MixtureOfExperts(**{**SHAPES, "expert_ffn": 128, **changes})
+    assert key in [where for where, _ in model.faults()]
+
+
+def test_degrees_that_do_not_divide_the_experts_are_faults():
+    assert ("ep", "3 does not divide 8 experts (divisors: 1 2 4 8)") in PLAIN.sharding_faults(1, 1, 3)
+    assert [key for key, _ in PLAIN.sharding_faults(1, 1, 1, 3)] == ["experts.tp"]
