@@ -81,10 +81,13 @@ def blueprint(
     folded = communicators(cluster, grid, library).fold(setting.requests(), options.fold)
     setting.communicators = folded
     stages = grid.coordinate("pp")
+    gpus = [topology.hardware[int(topology.gpu_hardware[rank])] for rank in folded.representatives]
     pricings = []
-    for rank_class, rank in enumerate(folded.representatives.tolist()):
-        gpu = topology.hardware[int(topology.gpu_hardware[rank])]
-        pricings.append(ClassPricing(rank_class, gpu, calibration_for(gpu), software, folded))
+    alike = len(set(gpus)) == 1
+    for rank_class, together in enumerate([(c,) for c in range(len(gpus))] if alike else lockstep(folded)):
+        kinds = dict.fromkeys(gpus[other] for other in together)
+        priced = tuple((gpu, calibration_for(gpu)) for gpu in kinds)
+        pricings.append(ClassPricing(rank_class, priced, software, folded))
     stage_of_class = tuple(stages[folded.representatives].tolist())
     return Blueprint(setting, folded, pricings, stage_of_class, [{} for _ in pricings])
 
@@ -98,6 +101,21 @@ def build(
 ) -> Built:
     """The program of one step."""
     return blueprint(cluster, workload, software, library, options).build()
+
+
+LOCKSTEP = ("tp", "cp", "ep")
+"""Axes whose collectives stand between kernels: members of a group go through the same phases together."""
+
+
+def lockstep(folded: FoldedCommunicators) -> list[tuple[int, ...]]:
+    """The rank classes, by rank class, that compute in lockstep with it (itself included)."""
+    together = [{rank_class} for rank_class in range(folded.num_classes)]
+    for axis in LOCKSTEP:
+        for rank_class in range(folded.num_classes):
+            joined = set().union(*(together[other] for other in folded.classes(axis, rank_class)))
+            for other in joined:
+                together[other] = joined
+    return [tuple(sorted(classes)) for classes in together]
 
 
 @lru_cache(maxsize=16)

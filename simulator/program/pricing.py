@@ -14,11 +14,13 @@ from simulator.workloads.operators import Collective, Kernel
 
 @dataclass(frozen=True)
 class ClassPricing:
-    """Implements `chains.Pricing` for one rank class."""
+    """Implements `chains.Pricing` for one rank class.
+
+    `gpus` are its own and those of the ranks it computes in lockstep with; the slowest sets the pace of all.
+    """
 
     rank_class: int
-    gpu: GPU
-    calibration: KernelCalibration
+    gpus: tuple[tuple[GPU, KernelCalibration], ...]
     software: SoftwareProfile
     communicators: FoldedCommunicators
 
@@ -28,7 +30,8 @@ class ClassPricing:
         return self.rank_class
 
     def kernel_seconds(self, kernel: Kernel) -> float:
-        return kernel_seconds(kernel, self.gpu, self.calibration) / self.software.compute_efficiency
+        slowest = max(kernel_seconds(kernel, gpu, calibration) for gpu, calibration in self.gpus)
+        return slowest / self.software.compute_efficiency
 
     def transfer(self, collective: Collective) -> Transfer | None:
         return self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
