@@ -206,20 +206,27 @@ class Timeline:
 
     def totals_by_class(self, quantity: str) -> dict[int, float]:
         """Sum over phases of `quantity` (flops, hbm_bytes) for each rank class whose compute lane ran them."""
-        counts: dict[tuple[int, tuple[int, ...]], int] = {}
-        for chain, task, weight in zip(self._chains, self._program.tasks, self.weight.tolist(), strict=True):
-            key = (id(chain), task.lanes)
-            counts[key] = counts.get(key, 0) + weight
-        per_chain = {id(chain): chain for chain in self._chains}
-        amounts = {key: sum(getattr(p, quantity) for p in chain.phases) for key, chain in per_chain.items()}
+        amounts: dict[int, float] = {}
         totals: dict[int, float] = {}
-        for (chain_id, lanes), count in counts.items():
-            if amounts[chain_id]:
-                for lane in lanes:
-                    if self._program.lanes[lane].name == "compute":
-                        rank_class = self._program.lanes[lane].rank_class
-                        totals[rank_class] = totals.get(rank_class, 0.0) + count * amounts[chain_id]
+        for (_, rank_class), (chain, count) in self._computed.items():
+            if id(chain) not in amounts:
+                amounts[id(chain)] = sum(getattr(phase, quantity) for phase in chain.phases)
+            if amounts[id(chain)]:
+                totals[rank_class] = totals.get(rank_class, 0.0) + count * amounts[id(chain)]
         return totals
+
+    @cached_property
+    def _computed(self) -> dict[tuple[int, int], tuple[Chain, int]]:
+        """How often each chain ran on the compute lane of each rank class: (chain id, class) → (chain, times)."""
+        ran: dict[tuple[int, int], tuple[Chain, int]] = {}
+        weights = self.weight.tolist()
+        for lane, queue in zip(self._program.lanes, self._program.queues, strict=True):
+            if lane.name == "compute":
+                for task in queue:
+                    chain = self._chains[task]
+                    key = (id(chain), lane.rank_class)
+                    ran[key] = (chain, weights[task] + (ran[key][1] if key in ran else 0))
+        return ran
 
     @cached_property
     def use(self) -> Floats:

@@ -100,7 +100,7 @@ class Draft:
             Task(
                 t.phases,
                 tuple(t.lanes),
-                tuple(dict.fromkeys(t.deps)),
+                tuple(dict.fromkeys(t.deps)) if len(t.deps) > 1 else tuple(t.deps),
                 tuple(t.at_start),
                 tuple(t.at_end),
                 t.micro_batch,

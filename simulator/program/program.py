@@ -68,7 +68,7 @@ class MemoryChange:
     amount: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would double the cost of making one, and steps have thousands
 class Task:
     """One thing that runs. It starts when it heads all its `lanes` and all `deps` (task ids) have ended.
 

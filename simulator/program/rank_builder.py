@@ -29,6 +29,7 @@ class RankBuilder:
     extra: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     exposed: dict[tuple[int, float], Chain] = field(default_factory=dict)
+    launches: dict[float, tuple[Phase, ...]] = field(default_factory=dict)
 
     def run(
         self, chain: Chain, deps: Iterable[int], micro_batch: int = -1, name: str = ""
@@ -103,8 +104,9 @@ class RankBuilder:
         self.carry = max(0.0, chain.host - chain.lead)
         if seconds <= 0.0:
             return None
-        phase = Phase("launch", "launch", 0.0, latency=seconds)
-        return self.setting.draft.add(self.rank_class, ["host"], (phase,), self.sync)
+        if seconds not in self.launches:
+            self.launches[seconds] = (Phase("launch", "launch", 0.0, latency=seconds),)
+        return self.setting.draft.add(self.rank_class, ("host",), self.launches[seconds], self.sync)
 
     def host_work(
         self, label: str, seconds: float, deps: Sequence[int] = (), kind: str = "launch"
