@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,13 +51,23 @@ def link_counters(program: Program, timeline: Timeline) -> Iterator[Event]:
         if resource.kind != "gpu" and timeline.use[number] > 0.0
     ]
     histories = timeline.use_histories(links)
+    for number, name in zip(links, link_names(program, links), strict=True):
+        times, use = thinned(*histories[number], timeline.makespan)
+        for time, rate in zip(times.tolist(), use.tolist(), strict=True):
+            value = round(min(rate, program.resources[number].capacity) / 1e9, 6)
+            yield {"ph": "C", "pid": pid, "ts": microseconds(time), "name": name, "args": {"GB/s": value}}
+
+
+def link_names(program: Program, links: Sequence[int]) -> list[str]:
+    """A name of its own for each link, with how many links it stands for; the NICs of a node are numbered."""
+    seen: dict[str, int] = {}
+    names = []
     for number in links:
         resource = program.resources[number]
-        times, use = thinned(*histories[number], timeline.makespan)
-        name = f"{resource.name} × {resource.members:,}" if resource.members > 1 else resource.name
-        for time, rate in zip(times.tolist(), use.tolist(), strict=True):
-            value = round(min(rate, resource.capacity) / 1e9, 6)
-            yield {"ph": "C", "pid": pid, "ts": microseconds(time), "name": name, "args": {"GB/s": value}}
+        seen[resource.name] = count = seen.get(resource.name, 0) + 1
+        name = resource.name if count == 1 else f"{resource.name} #{count}"
+        names.append(f"{name} × {resource.members:,}" if resource.members > 1 else name)
+    return names
 
 
 def thinned(times: Floats, use: Floats, end: float) -> tuple[Floats, Floats]:
