@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import inf
 from typing import Protocol
 
 from simulator.program.program import Draws, Phase
@@ -22,7 +23,8 @@ from simulator.workloads.operators import Collective, Kernel, MemoryBound
 class Transfer:
     """A priced collective of one group: alone it takes `latency` + `work` / `rate` seconds.
 
-    `draws` are amounts on links per byte of work; `gpu_share` is what it takes of its GPUs while at full rate.
+    `draws` are amounts on links per byte of work; `gpu_share` is what it takes of its GPUs while at full rate. `cap`
+    is a rate that it does not exceed however much the links could carry.
     """
 
     axis: str
@@ -32,6 +34,7 @@ class Transfer:
     rate: float
     gpu_share: float
     algorithm: str = ""
+    cap: float = inf
 
     @property
     def seconds(self) -> float:
@@ -277,4 +280,4 @@ def transfer_phase(transfer: Transfer, kind: str, label: str, gpus: tuple[int, .
     if transfer.gpu_share > 0.0 and transfer.work > 0.0:
         shares = ((gpu, transfer.gpu_share / transfer.rate) for gpu in gpus)
         draws = tuple(sorted((*draws, *shares)))
-    return Phase(kind, label, transfer.work, draws, latency=transfer.latency)
+    return Phase(kind, label, transfer.work, draws, latency=transfer.latency, cap=transfer.cap)

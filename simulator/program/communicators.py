@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Communicators:
         self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
         self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
         self._layers: dict[tuple[str, str], tuple[GroupLayer, Feeds]] = {}
-        self._foldings: dict[tuple[tuple[tuple[str, str], ...], bool], tuple[Folding, Ints]] = {}
+        self._foldings: dict[tuple[tuple[tuple[str, str], ...], bool], FoldedCommunicators] = {}
 
     def members(self, axis: str) -> Ints:
         """[groups, size] ranks."""
@@ -78,29 +79,31 @@ class Communicators:
             for cost in self.costs(axis, op, size)
             if cost.pattern != "none"
         }
-        return FoldedCommunicators(self, *self._folding(tuple(sorted(patterns)), enabled))
+        key = (tuple(sorted(patterns)), enabled)
+        if key not in self._foldings:
+            self._foldings[key] = FoldedCommunicators(self, *self._folding(*key))
+        return self._foldings[key]
 
     def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
-        """The folding for a set of patterns, and the links that can limit anything (kept for the next call)."""
-        key = (patterns, enabled)
-        if key not in self._foldings:
-            found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
-            used = _limiting_links(
-                self.topology, [x for x, _ in found.values()], [f for _, f in found.values()]
-            )
-            position = np.full(self.topology.num_links, -1, dtype=np.int64)
-            position[used] = np.arange(len(used))
-            layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
-            stages = self.grid.coordinate("pp")
-            colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
-            self._foldings[key] = (fold(colour, _link_colours(self.topology, used), layers, enabled), used)
-        return self._foldings[key]
+        """The folding for a set of patterns, and the links that can limit anything."""
+        found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
+        used = _limiting_links(
+            self.topology, [x for x, _ in found.values()], [f for _, f in found.values()]
+        )
+        position = np.full(self.topology.num_links, -1, dtype=np.int64)
+        position[used] = np.arange(len(used))
+        layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
+        stages = self.grid.coordinate("pp")
+        colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
+        return fold(colour, _link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
         if (axis, pattern) not in self._layers:
             members = self.members(axis)
             loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
-            self._layers[axis, pattern] = GroupLayer(members, *loads), feeds
+            if pattern in TREES:
+                loads = _evened(self.topology, loads)
+            self._layers[axis, pattern] = GroupLayer(members, *loads, self.shapes(axis)[1]), feeds
         return self._layers[axis, pattern]
 
 
@@ -181,14 +184,25 @@ class FoldedCommunicators:
         draws = tuple((self.num_classes + link, amount / efficiency[link]) for link, amount in rows)
         if not draws or cost.volume <= 0.0:
             return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
-        rate = self._nominal_rate(layer, group, efficiency)
-        return Transfer(axis, cost.latency, cost.volume, draws, rate, cost.gpu_share, cost.algorithm)
+        rate, cap = self._nominal_rate(layer, group, efficiency), inf
+        if cost.stretch > 1.0:
+            cap = self._rate_alone(layer, group, efficiency) / cost.stretch
+        return Transfer(axis, cost.latency, cost.volume, draws, min(rate, cap), cost.gpu_share, cost.algorithm, cap)
 
     def _efficiency(self, link_class: int, cost: CollectiveCost, shape: GroupShape) -> float:
         """Achieved fraction of a link's capacity; host links count as scale-up where no network is crossed."""
         kind = self.communicators.topology.link_kind(int(self.link_representatives[link_class]))
         inside = ("scale_up", "mesh", "host") if shape.num_nodes == 1 else ("scale_up", "mesh")
         return cost.efficiency["scale_up" if kind.startswith(inside) else "nic"]
+
+    def _rate_alone(self, layer: str, group: int, efficiency: dict[int, float]) -> float:
+        """Bytes/s of the group while nothing else runs."""
+        rows = self.folding.layers[layer]
+        first, last = np.searchsorted(rows.group, (group, group + 1))
+        links = rows.link[first:last]
+        achieved = np.array([efficiency[c] for c in self.folding.link_class[links].tolist()])
+        capacity = self.communicators.topology.capacity[self.links[links]]
+        return float((capacity * achieved / rows.amount[first:last]).min())
 
     def _nominal_rate(self, layer: str, group: int, efficiency: dict[int, float]) -> float:
         """Bytes/s of the group while all groups of its axis run at once, whatever the folding."""
@@ -224,7 +238,7 @@ def _restricted(layer: GroupLayer, position: Ints) -> GroupLayer:
     """The layer without the links that `position` leaves out, renumbered."""
     link = position[layer.link]
     kept = link >= 0
-    return GroupLayer(layer.members, layer.group[kept], link[kept], layer.amount[kept])
+    return GroupLayer(layer.members, layer.group[kept], link[kept], layer.amount[kept], layer.colour)
 
 
 def _link_colours(topology: Topology, links: Ints) -> Ints:
@@ -236,13 +250,36 @@ def _link_colours(topology: Topology, links: Ints) -> Ints:
 LAID_IN_RINGS = frozenset({"ring", "chain", "tree", "hierarchical"})
 """Patterns whose edges inside a node follow each other in an order that the library is free to choose."""
 
+TREES = ("tree", "switch")
+"""Patterns between nodes in which every node is inner in one tree and a leaf in the other."""
+
+ENDPOINTS = ("nic", "host", "scale_up")
+
+
+def _evened(topology: Topology, loads: Loads) -> Loads:
+    """The same bytes spread evenly over the members' own ports.
+
+    Two complementary trees load all ports alike but for the roots'; without their place in the tree, which no program
+    depends on, the members of a group are interchangeable.
+    """
+    group, link, amount = loads
+    own = np.array([kind.startswith(ENDPOINTS) for kind in topology.kind_names], dtype=bool)[topology.kind[link]]
+    key = group * len(topology.kind_names) + topology.kind[link]
+    _, which, size = np.unique(key, return_inverse=True, return_counts=True)
+    mean = np.bincount(which, weights=amount) / size
+    return group, link, np.where(own, mean[which], amount)
+
+
+Loads = tuple[Ints, Ints, NDArray[np.float64]]
+"""Rows (group, link, amount)."""
+
 Feeds = tuple[Ints, Ints]
 """Keys link x num_links + NIC link: which NICs send, and which receive, what crosses a switch-to-switch link."""
 
 
 def link_loads(
     topology: Topology, found: Any, pattern: str
-) -> tuple[tuple[Ints, Ints, NDArray[np.float64]], Feeds]:
+) -> tuple[Loads, Feeds]:
     """Rows (group, link, amount): what one byte of volume puts on every link; and the NICs behind fabric links."""
     group, source, destination, share = found
     up, down = destination == REDUCER, source == REDUCER
@@ -292,13 +329,17 @@ def group_shapes(topology: Topology, members: Ints) -> tuple[list[GroupShape], I
     # NICs and hardware follow from where the members sit inside their nodes: one signature per distinct layout.
     local = np.sort(topology.gpu_local[members], axis=1)
     hardware = np.sort(topology.gpu_hardware[members], axis=1)
-    spread = topology.latency(members[:, 0], members[:, -1])
-    signature = np.column_stack([num_nodes, fullest, _row_hash(local), _row_hash(hardware), _bits(spread)])
+    signature = np.column_stack([num_nodes, fullest, _row_hash(local), _row_hash(hardware)])
     _, first, which = np.unique(signature, axis=0, return_index=True, return_inverse=True)
-    shapes = [
-        _shape(topology, members[g], int(num_nodes[g]), int(fullest[g]), float(spread[g])) for g in first
+    # Groups of one size run in step with one another, so the longest path among them counts for all of them.
+    spread = topology.latency(members[:, 0], members[:, -1])
+    longest = {int(n): float(spread[num_nodes == n].max()) for n in np.unique(num_nodes)}
+    found = [
+        _shape(topology, members[g], int(num_nodes[g]), int(fullest[g]), longest[int(num_nodes[g])])
+        for g in first
     ]
-    return shapes, which.ravel()
+    shapes = list(dict.fromkeys(found))
+    return shapes, np.array([shapes.index(shape) for shape in found], dtype=np.int64)[which.ravel()]
 
 
 def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, latency: float) -> GroupShape:

@@ -20,12 +20,16 @@ Hashes = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class GroupLayer:
-    """All groups of one kind with the links they draw on: rows (group, link, amount) and members [groups, size]."""
+    """All groups of one kind with the links they draw on: rows (group, link, amount) and members [groups, size].
+
+    Groups of different `colour` [groups] are never interchangeable (their collectives cost differently).
+    """
 
     members: Ints
     group: Ints
     link: Ints
     amount: NDArray[np.float64]
+    colour: Ints
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ class Folding:
         return out
 
 
-def fold(rank_colour: Ints, link_colour: Ints, layers: Mapping[str, GroupLayer], enabled: bool = True) -> Folding:
+def fold(
+    rank_colour: Ints, link_colour: Ints, layers: Mapping[str, GroupLayer], enabled: bool = True
+) -> Folding:
     """Coarsest exact folding that respects the given rank and link colours; the identity when not `enabled`."""
     if not enabled:
         identity = {name: np.arange(len(layer.members)) for name, layer in layers.items()}
@@ -91,7 +97,7 @@ class _Refinement:
         self.ranks = _mix(rank_colour.astype(np.uint64))
         self.links = _mix(link_colour.astype(np.uint64) + np.uint64(1 << 32))
         self.groups: dict[str, Hashes] = {
-            name: _mix(np.full(len(layer.members), index + (1 << 40), dtype=np.uint64))
+            name: _mix(layer.colour.astype(np.uint64) + np.uint64((index + 1) << 40))
             for index, (name, layer) in enumerate(sorted(layers.items()))
         }
         # Rounded so that sums taken in another order do not split a class.
@@ -103,7 +109,9 @@ class _Refinement:
 
     def step(self) -> None:
         for name, layer in self.layers.items():
-            place = _mix(np.arange(layer.members.shape[1], dtype=np.uint64) * np.uint64(name.startswith("pair")))
+            place = _mix(
+                np.arange(layer.members.shape[1], dtype=np.uint64) * np.uint64(name.startswith("pair"))
+            )
             members = _mix(self.ranks[layer.members] ^ place).sum(axis=1, dtype=np.uint64)
             links = np.zeros(len(layer.members), dtype=np.uint64)
             np.add.at(links, layer.group, _mix(self.links[layer.link] ^ self.amounts[name]))
@@ -112,7 +120,9 @@ class _Refinement:
         link_news = np.zeros_like(self.links)
         for name, layer in self.layers.items():
             colour = self.groups[name]
-            place = _mix(np.arange(layer.members.shape[1], dtype=np.uint64) * np.uint64(name.startswith("pair")))
+            place = _mix(
+                np.arange(layer.members.shape[1], dtype=np.uint64) * np.uint64(name.startswith("pair"))
+            )
             np.add.at(rank_news, layer.members, _mix(colour[:, None] ^ place))
             np.add.at(link_news, layer.link, _mix(colour[layer.group] ^ self.amounts[name]))
         self.ranks = _mix(self.ranks ^ _mix(rank_news))
