@@ -53,7 +53,7 @@ class Setting:
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
         return self.workload.plan
 
@@ -106,29 +106,29 @@ class Setting:
 
     # --- data parallelism --------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def shards_parameters(self) -> bool:
         return self.plan.zero == 3
 
-    @property
+    @cached_property
     def gathers_ahead(self) -> bool:
         """Updated parameters are gathered behind the next forward (ZeRO-1 and 2)."""
         return self.plan.zero in (1, 2) and self._overlaps("dp_parameters")
 
-    @property
+    @cached_property
     def gathers_by_broadcast(self) -> bool:
         return self.plan.zero in (1, 2) and self.software.zero1_gather == "broadcast"
 
-    @property
+    @cached_property
     def overlaps_gradients(self) -> bool:
         return self._overlaps("dp_gradients")
 
-    @property
+    @cached_property
     def reduces_each_micro_batch(self) -> bool:
         """Sharded gradients cannot be accumulated locally."""
         return self.plan.zero >= 2
 
-    @property
+    @cached_property
     def overlaps_pipeline(self) -> bool:
         return self._overlaps("pp")
 
@@ -136,17 +136,17 @@ class Setting:
         asked = getattr(self.plan.overlap, what)
         return bool(getattr(self.software.overlap, what) if asked is None else asked)
 
-    @property
+    @cached_property
     def reduction(self) -> str:
         plain = self.plan.zero == 0 or (self.plan.zero == 1 and self.software.zero1 == "all_reduce")
         return "all_reduce" if plain else "reduce_scatter"
 
-    @property
+    @cached_property
     def reduction_size(self) -> float:
         """Bytes per gradient element on the wire."""
         return DTYPE_BYTES[self.workload.gradient_dtype]
 
-    @property
+    @cached_property
     def parameter_size(self) -> float:
         """Bytes per parameter element on the wire: gathered in the type that compute uses."""
         if self.shards_parameters:
@@ -155,12 +155,12 @@ class Setting:
 
     # --- pipeline ----------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def host_waits(self) -> bool:
         """The host waits for every pipeline transfer before it launches more."""
         return self.software.synchronous_p2p and self.plan.pp > 1
 
-    @property
+    @cached_property
     def receives_late(self) -> bool:
         """A stage asks for its input only when it has nothing left to compute.
 
@@ -168,7 +168,7 @@ class Setting:
         """
         return not self.overlaps_pipeline and self.plan.vpp == 1
 
-    @property
+    @cached_property
     def num_virtual_stages(self) -> int:
         return self.plan.pp * self.plan.vpp
 
@@ -184,14 +184,14 @@ class Setting:
                 sizes.append(sizes[-1] if sizes else 0.0)
         return [size / self.scatter for size in sizes]
 
-    @property
+    @cached_property
     def scatter(self) -> int:
         """Ways in which a boundary tensor is cut before it is sent and gathered after (Narayanan et al. 2021)."""
         asked = self.plan.scatter_gather
         cuts = self.software.scatter_gather if asked is None else asked
         return self.plan.tp if cuts and self.plan.tp > 1 and not self.plan.sequence_parallel else 1
 
-    @property
+    @cached_property
     def tied_bytes(self) -> float:
         """Bytes of the shared embedding's gradient that first and last stage add up."""
         if not self.workload.model.tied or self.plan.pp == 1:
