@@ -20,7 +20,7 @@ class Grid:
 
     The ranks of a stage, tp innermost, are cut into runs of `etp` ranks that split one expert (all of tp if None),
     runs of `ep` such runs that share out the experts, and `edp` copies of those. With etp = tp, ep divides the plane
-    of dp and cp.
+    of dp and cp. `ulysses` neighbours of a cp group exchange heads for tokens, and `ring` goes across.
     """
 
     tp: int = 1
@@ -30,6 +30,7 @@ class Grid:
     ep: int = 1
     order: tuple[str, ...] = AXES
     etp: int | None = None
+    ulysses: int = 1
 
     @property
     def expert_tp(self) -> int:
@@ -51,6 +52,8 @@ class Grid:
         sizes: Mapping[str, int] = {
             "dp_cp": self.dp * self.cp,
             "ep": self.ep,
+            "ulysses": self.ulysses,
+            "ring": self.cp // self.ulysses,
             "etp": self.expert_tp,
             "edp": self.tp * self.dp * self.cp // (self.ep * self.expert_tp),
             "world": self.world,
@@ -73,6 +76,9 @@ class Grid:
         tp, cp, dp, pp = (getattr(self, a) for a in AXES)
         if axis in AXES:
             return np.moveaxis(self.ranks, AXES.index(axis), -1).reshape(-1, self.size(axis))
+        if axis in ("ulysses", "ring"):
+            inner = self.groups("cp").reshape(-1, cp // self.ulysses, self.ulysses)
+            return (inner if axis == "ulysses" else inner.swapaxes(1, 2)).reshape(-1, self.size(axis))
         if axis == "world":
             return np.arange(self.world, dtype=np.int64)[None, :]
         if axis == "model":

@@ -85,7 +85,8 @@ class Collective:
     """A collective over one axis of the rank grid. `size` in bytes follows NCCL:
 
     all_reduce: the buffer; all_gather: the gathered output; reduce_scatter: the input; all_to_all: what one rank
-    sends in total (its own share included); broadcast, reduce: the buffer; send_recv: the message.
+    sends in total (its own share included); broadcast, reduce: the buffer; send_recv: the message; shift: the
+    message that every rank sends to the next one.
     """
 
     op: str

@@ -107,9 +107,20 @@ class Plan(Named):
         description="Cut pipeline boundary tensors over tp for the way and gather them on arrival (Narayanan et al. "
         "2021); null: as the software does. Without effect under sequence_parallel, whose tensors are cut already.",
     )
-    context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
+    context_exchange: Literal["ring", "all_gather", "all_to_all", "usp"] = Field(
         default="ring",
-        description="How context parallelism brings keys and values to queries (all_to_all: Ulysses).",
+        description="How context parallelism brings keys and values to queries (all_to_all: Ulysses; usp: all-to-all "
+        "inside groups of `ulysses` GPUs, a ring between the groups).",
+    )
+    context_layout: Literal["zigzag", "contiguous"] = Field(
+        default="zigzag",
+        description="Which tokens a context-parallel GPU holds: two blocks that balance causal attention, or one, so "
+        "that the last GPU works longest.",
+    )
+    ulysses: int | None = Field(
+        default=None,
+        gt=0,
+        description="GPUs of cp that exchange heads for tokens, for context_exchange: usp.",
     )
     zero: Literal[0, 1, 2, 3] = Field(
         default=0,

@@ -60,6 +60,8 @@ def warn_without_parallelism(workload: Workload, flash: str | None, num_gpus: in
         yield "plan.scatter_gather", "has no effect with sequence_parallel, whose tensors are cut already"
     if plan.cp == 1 and plan.context_exchange != "ring":
         yield "plan.context_exchange", "has no effect with cp 1"
+    if plan.context_layout == "contiguous" and (plan.cp == 1 or plan.context_exchange == "all_to_all"):
+        yield "plan.context_layout", "has no effect where every GPU's attention meets whole sequences"
     if plan.tp == 1 and plan.overlap.tp:
         yield "plan.overlap.tp", "has no effect with tp 1"
     if plan.overlap.tp == "pipelined" and plan.tp > 1 and not plan.sequence_parallel:

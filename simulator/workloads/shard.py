@@ -42,7 +42,9 @@ class Shard:
     recompute_groups: frozenset[str] = frozenset({"core_attention"})
     fusions: frozenset[str] = MEGATRON_FUSIONS
     tp_overlap: str = "backward"
-    context_exchange: str = "ring"  # ring | all_gather | all_to_all
+    context_exchange: str = "ring"  # ring | all_gather | all_to_all | usp
+    context_layout: str = "zigzag"  # zigzag | contiguous
+    ulysses_ranks: int = 1  # under usp, ranks that exchange heads for tokens
     gradient_dtype: str = "fp32"
     accumulate_gradients: bool = True
     vocab_multiple: int = 128
@@ -57,6 +59,11 @@ class Shard:
     def norm_tokens(self) -> int:
         """Tokens of a micro-batch in norm, dropout and residual: divided by tp under sequence parallelism."""
         return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def ulysses(self) -> int:
+        """Ranks that exchange heads for tokens; the cp / ulysses groups of them form rings."""
+        return {"usp": self.ulysses_ranks, "all_to_all": self.cp}.get(self.context_exchange, 1)
 
     @property
     def etp(self) -> int:

@@ -126,6 +126,8 @@ class Workload(Named):
             fusions=fusions,
             tp_overlap="pipelined" if overlap == "pipelined" else "backward" if overlap else "none",
             context_exchange=plan.context_exchange,
+            context_layout=plan.context_layout,
+            ulysses_ranks=plan.ulysses or 1,
             gradient_dtype=self.gradient_dtype,
             accumulate_gradients=accumulate,
             vocab_multiple=plan.vocab_multiple,

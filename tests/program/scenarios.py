@@ -151,11 +151,30 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
     plan["recompute"] = draw(st.sampled_from(["none", "selective", "full"]))
     plan["attention"] = draw(st.sampled_from(["flash", "unfused"]))
     plan["order"] = draw(st.permutations(("tp", "cp", "dp", "pp")))
+    plan |= draw(_contexts(plan, world))
     if pp > 1 and vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["gpipe", "1f1b"]))
     if draw(st.integers(0, 2)) == 0:
         plan |= draw(_mixtures(plan, world))
     return plan
+
+
+@st.composite
+def _contexts(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, Any]:
+    """Context parallelism over some of the ranks that are left, one way or another."""
+    cp = draw(st.sampled_from([1, 1, *(d for d in (2, 4) if world // plan["tp"] // plan["pp"] % d == 0)]))
+    if cp == 1:
+        return {}
+    ways = ["all_gather"]
+    if plan["attention"] == "flash":
+        ways += ["ring", *(["all_to_all", "usp"] if plan["tp"] * cp <= 8 else [])]
+    exchange = draw(st.sampled_from(ways))
+    context = {
+        "cp": cp,
+        "context_exchange": exchange,
+        "context_layout": draw(st.sampled_from(["zigzag", "contiguous"])),
+    }
+    return context | ({"ulysses": draw(st.sampled_from([1, 2, cp]))} if exchange == "usp" else {})
 
 
 @st.composite

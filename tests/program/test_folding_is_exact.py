@@ -38,7 +38,7 @@ def scenarios(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     )
     layers = draw(st.sampled_from([2, 4, 6]))
     plan = draw(plans(machine.num_gpus, layers))
-    replicas = machine.num_gpus // plan["tp"] // plan["pp"]
+    replicas = machine.num_gpus // plan["tp"] // plan["pp"] // plan.get("cp", 1)
     micro_batches = plan["pp"] * draw(st.sampled_from([1, 2]))
     job = workload(layers=layers, global_batch=replicas * micro_batches, **plan)
     return machine, job, draw(st.sampled_from(SOFTWARE))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from simulator.workloads.layers import Layer, Module, Operation, Shard, _joined
 from simulator.workloads.models.gpt import GPT
-from simulator.workloads.models.llama import Llama
 from simulator.workloads.operators import Collective, MemoryBound
 
 MODEL = GPT(layers=2, hidden=256, heads=16, vocab=1024, max_sequence=256)
@@ -58,7 +57,7 @@ def test_embedding_and_head_collectives():
 def ring_bytes(collective, ranks):
     """Bytes that one rank sends in a ring (all_gather, reduce_scatter: one pass; all_reduce: two)."""
     passes = 2 if collective.op == "all_reduce" else 1
-    if collective.op == "send_recv":
+    if collective.op == "shift":
         return collective.size
     return passes * collective.size * (ranks - 1) / ranks
 
@@ -128,37 +127,12 @@ def test_every_awaited_collective_was_started_before(tp, cp, sequence_parallel, 
                     started.add(operation.label)
 
 
-LLAMA = Llama(layers=1, hidden=256, heads=16, kv_heads=8, ffn=512, vocab=1024, max_sequence=256).layers()[1]
-KV = 2.0 * 2 * 8 * 16 * 3 * 64  # bytes of keys and values of a quarter of the tokens
-
-
-def test_ring_passes_keys_and_values_round_and_their_gradients_back():
-    shard = Shard(micro_batch=3, sequence_length=256, cp=4)
-    assert counted(LLAMA.forward(shard), "cp") == {("send_recv", KV): 3}
-    assert counted(LLAMA.backward(shard), "cp") == {("send_recv", 2 * KV): 3}
-
-
-def test_gathered_context_gathers_again_in_backward_and_scatters_gradients():
-    shard = Shard(micro_batch=3, sequence_length=256, cp=4, context_exchange="all_gather")
-    assert counted(LLAMA.forward(shard), "cp") == {("all_gather", 4 * KV): 1}
-    assert counted(LLAMA.backward(shard), "cp") == {("all_gather", 4 * KV): 1, ("reduce_scatter", 4 * KV): 1}
-
-
-def test_ulysses_exchanges_queries_keys_values_and_outputs():
-    shard = Shard(micro_batch=3, sequence_length=256, cp=4, context_exchange="all_to_all")
-    queries = 2.0 * 16 * 16 * 3 * 64
-    assert counted(LLAMA.forward(shard), "cp") == {
-        ("all_to_all", queries + KV): 1,
-        ("all_to_all", queries): 1,
-    }
-
-
 def test_an_open_collective_is_awaited_by_the_first_kernel_of_the_next_module():
     class Sender(Module):
         name, source = "a", "input"
 
         def forward(self, shard):
-            return [Operation("send", Collective("send_recv", "tp", 1.0), asynchronous=True)]
+            return [Operation("send", Collective("shift", "tp", 1.0), asynchronous=True)]
 
     class Worker(Module):
         name, source = "b", "a"

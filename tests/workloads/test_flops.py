@@ -53,13 +53,14 @@ def test_llama_flops_equal_six_per_matrix_parameter_and_twelve_per_score():
     sequence_parallel=st.booleans(),
     micro_batch=st.integers(1, 3),
     attention=st.sampled_from(["unfused", "flash2"]),
-    exchange=st.sampled_from(["ring", "all_gather", "all_to_all"]),
+    exchange=st.sampled_from(["ring", "all_gather", "all_to_all", "usp"]),
+    layout=st.sampled_from(["zigzag", "contiguous"]),
     overlap=st.sampled_from(["none", "backward", "pipelined"]),
     fusions=st.sets(st.sampled_from(["qkv", "gate_up", "norm", "gradient_accumulation", "rope", "swiglu"])),
 )
 @settings(max_examples=150, deadline=None)
 def test_flops_over_all_ranks_do_not_depend_on_the_plan(
-    family, tp, cp, sequence_parallel, micro_batch, attention, exchange, overlap, fusions
+    family, tp, cp, sequence_parallel, micro_batch, attention, exchange, layout, overlap, fusions
 ):
     model = MODELS[family]
     if exchange == "all_to_all" and tp * cp > 8:
@@ -72,6 +73,8 @@ def test_flops_over_all_ranks_do_not_depend_on_the_plan(
         sequence_parallel=sequence_parallel and tp > 1,
         attention=attention,
         context_exchange=exchange,
+        context_layout=layout,
+        ulysses_ranks=min(2, cp),
         tp_overlap=overlap,
         fusions=frozenset(fusions),
     )

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 from simulator.costs.collectives.group import GroupShape
 
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
+OPERATIONS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "send_recv",
+    "shift",
+)
 
 
 @dataclass(frozen=True, slots=True)

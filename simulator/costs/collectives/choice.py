@@ -10,6 +10,8 @@ from simulator.costs.collectives.library import CollectiveCalibration, Operation
 from simulator.costs.collectives.patterns import loads
 
 PLAIN = OperationFactors()
+MADE_OF = {"shift": "send_recv"}
+"""Operations that a library carries out as several of another, and is measured on that one."""
 
 
 def collective_cost(
@@ -28,7 +30,9 @@ def collective_cost(
         return NOTHING
     options = list(candidates(op, size, group, library))
     if not options:
-        reasons = "; ".join(str(refused(name, op, group, library)) for name in library.choices.get(op, ()))
+        reasons = "; ".join(
+            str(refused(name, op, group, library)) for name in library.choices.get(MADE_OF.get(op, op), ())
+        )
         raise ValueError(f"{library.name} cannot do {op}: {reasons or 'no algorithm is given for it'}")
     return min(options, key=lambda cost: collective_seconds(cost, group))
 
@@ -54,9 +58,10 @@ def candidates(
     op: str, size: float, group: GroupShape, library: CollectiveCalibration
 ) -> Iterator[CollectiveCost]:
     """The cost under every algorithm and protocol that the library would consider at this size."""
-    factors = library.operations.get(op, PLAIN)
-    limit = library.small_message_limit(op, group.num_ranks) if group.num_nodes == 1 else None
-    for name in library.choices.get(op, ()):
+    measured = MADE_OF.get(op, op)
+    factors = library.operations.get(measured, PLAIN)
+    limit = library.small_message_limit(measured, group.num_ranks) if group.num_nodes == 1 else None
+    for name in library.choices.get(measured, ()):
         if refused(name, op, group, library) is None:
             movement = ALGORITHMS[name].movement(op, size, group)
             for protocol, rates in considered(library.algorithms[name], size, limit).items():

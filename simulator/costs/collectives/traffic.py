@@ -195,3 +195,10 @@ def _pair(blocks: NodeBlocks) -> Local:
         raise ValueError(f"a point-to-point transfer has two ends, not {blocks.num_ranks}")
     order = np.sort(np.concatenate(blocks.positions))
     return [(order[:1], order[1:], np.ones(1))]
+
+
+@pattern("cycle")
+def _cycle(blocks: NodeBlocks) -> Local:
+    """Every rank sends `volume` straight to the next in rank order, the last to the first."""
+    order = np.sort(np.concatenate(blocks.positions))
+    return [(order, np.roll(order, -1), np.ones(len(order)))]

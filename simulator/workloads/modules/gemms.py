@@ -84,7 +84,7 @@ def gather_then(gemms: list[Operation], label: str, size: float, shard: Shard) -
         if piece:
             waits = (f"{label}.{piece - 1}",)
         if piece + 1 < shard.tp:
-            send = Collective("send_recv", "tp", size / shard.tp, shard.dtype)
+            send = Collective("shift", "tp", size / shard.tp, shard.dtype)
             operations.append(Operation(f"{label}.{piece}", send, asynchronous=True))
         operations += [_piece(gemm, piece, shard.tp, waits) for gemm in gemms]
     return operations
@@ -98,7 +98,7 @@ def then_reduce(gemm: Operation, label: str, op: str, size: float, shard: Shard)
     for piece in range(shard.tp):
         operations.append(_piece(gemm, piece, shard.tp, ()))
         if piece + 1 < shard.tp:
-            send = Collective("send_recv", "tp", size / shard.tp, shard.dtype)
+            send = Collective("shift", "tp", size / shard.tp, shard.dtype)
             operations.append(Operation(f"{label}.{piece}", send, asynchronous=True))
     return operations
 

@@ -73,6 +73,8 @@ def starting_state(op: str, schedule: Schedule, n: int) -> dict[tuple[int, int],
         return {(c % n, c): Counter([c % n]) for c in chunks}
     if op == "all_to_all":
         return {(c // n, c): Counter([c // n]) for c in chunks}
+    if op == "shift":
+        return {(c, c): Counter([c]) for c in chunks}
     return {(0, c): Counter([0]) for c in chunks}  # broadcast, send_recv
 
 
@@ -88,6 +90,8 @@ def promised(op: str, schedule: Schedule, n: int) -> dict[tuple[int, int], Count
         return {(r, c): Counter([c % n]) for r in range(n) for c in chunks}
     if op == "all_to_all":
         return {(c % n, c): Counter([c // n]) for c in chunks}
+    if op == "shift":
+        return {((c + 1) % n, c): Counter([c]) for c in chunks}
     return {(r, c): Counter([0]) for r in range(n) for c in chunks}
 
 
@@ -103,7 +107,7 @@ def test_every_rank_ends_with_exactly_what_the_operation_promises(name, op, layo
 def test_the_chunks_make_up_the_whole_buffer(name, op, layout):
     schedule = ALGORITHMS[name].schedule(op, layout)
     n = len(layout)
-    buffers = n if op == "all_to_all" else 1  # one per sender; its own part never travels
+    buffers = n if op in ("all_to_all", "shift") else 1  # one per sender; its own part never travels
     own = n * schedule.fraction if op == "all_to_all" else 0.0
     assert len(chunks_of(schedule)) * schedule.fraction + own == pytest.approx(buffers, rel=1e-12)
 
@@ -158,7 +162,9 @@ LOWER_BOUND = {
 def test_no_fewer_bytes_move_than_the_lower_bound(name, op, layout):
     moved, _ = traffic(ALGORITHMS[name].schedule(op, layout), layout)
     n, received = len(layout), moved[1] + moved[3]
-    if op in ("broadcast", "send_recv"):
+    if op == "shift":
+        assert (received >= 1.0 - 1e-12).all()
+    elif op in ("broadcast", "send_recv"):
         assert (received[1:] >= 1.0 - 1e-12).all()
     elif op == "reduce":
         assert (moved[0] + moved[2])[1:].min() >= 1.0 - 1e-12

@@ -1,0 +1,145 @@
+"""How queries meet the keys of tokens on other GPUs: ring, all-gather, heads for tokens, or two of them at once.
+
+Ring (Liu et al. 2023): keys and values go round while the previous block is computed. All-gather (Llama 3): every rank
+brings all keys and values together first. All-to-all (Ulysses, Jacobs et al. 2023): each rank gets all tokens of some
+heads. USP (Fang and Zhao 2024): all-to-all inside groups of `ulysses` ranks, a ring between them; with one rank per
+group it is the ring, with all in one group it is Ulysses.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from simulator.workloads.operation import Operation
+from simulator.workloads.operators import Collective, MemoryBound
+from simulator.workloads.shard import Shard
+
+if TYPE_CHECKING:
+    from simulator.workloads.modules.attention import CoreAttention
+
+
+def exchanged(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+    """The fused core with what its context-parallel group sends."""
+    if shard.cp == 1:
+        keys, causal = _keys(core, shard.sequence_length)
+        return [core.kernel(shard, shard.sequence_length, keys, causal, backward)]
+    if shard.context_exchange == "all_gather":
+        return _gathered(core, shard, backward)
+    if shard.ulysses == 1:
+        return _around(core, shard, backward)
+    before = core.qkv_elements(shard) * shard.bytes + (_copies(core, shard) - 1.0) * core.kv_bytes(shard)
+    first, last = before, core.output_bytes(shard)
+    if backward:
+        first, last = last, first
+    axis = "cp" if shard.ulysses == shard.cp else "ulysses"
+    return [
+        Operation(f"{core.name}.to_heads", Collective("all_to_all", axis, first, shard.dtype)),
+        *_around(core, shard, backward),
+        Operation(f"{core.name}.to_tokens", Collective("all_to_all", axis, last, shard.dtype)),
+    ]
+
+
+def gather_keys(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+    """All-gather of keys and values over cp; backward sums their gradients back to the owners."""
+    if shard.cp == 1:
+        return []
+    op = "reduce_scatter" if backward else "all_gather"
+    collective = Collective(op, "cp", core.kv_bytes(shard) * shard.cp, shard.dtype)
+    return [Operation(f"{core.name}.{op}", collective)]
+
+
+def context_buffers(core: CoreAttention, shard: Shard) -> float:
+    """Bytes of keys and values of other ranks at the fullest moment, with their gradients."""
+    if shard.cp == 1:
+        return 0.0
+    if shard.context_exchange == "all_gather" or shard.attention == "unfused":
+        return 2 * core.kv_bytes(shard) * shard.cp
+    exchanged_heads = core.qkv_elements(shard) * shard.bytes if shard.ulysses > 1 else 0.0
+    blocks = (
+        4 if shard.ulysses < shard.cp else 0
+    )  # the one in use and the one that arrives, and their gradients
+    return exchanged_heads + blocks * core.kv_bytes(shard)
+
+
+def _keys(core: CoreAttention, length: int) -> tuple[int, bool]:
+    """Keys each query meets and whether the causal half applies: a window bounds both."""
+    if core.window is not None and core.window < length:
+        return core.window, False
+    return length, core.causal
+
+
+def _copies(core: CoreAttention, shard: Shard) -> float:
+    """How many ranks need the same keys: several where there are fewer key-value heads than ranks that share heads."""
+    return max(1.0, shard.ulysses / core.num_kv_heads(shard))
+
+
+def _gathered(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+    """All keys first. Zigzag: every rank's queries meet half of them; contiguous: the last rank's meet nearly all."""
+    queries, length = shard.sequence_length // shard.cp, shard.sequence_length
+    keys, causal = _keys(core, length)
+    if causal and shard.context_layout == "contiguous":
+        earlier = core.kernel(shard, queries, length - queries, False, backward)
+        kernels = [earlier, core.kernel(shard, queries, queries, True, backward)]
+    else:
+        kernels = [core.kernel(shard, queries, keys, causal, backward)]
+    scatter = gather_keys(core, shard, backward=True) if backward else []
+    return [*gather_keys(core, shard, backward=False), *kernels, *scatter]
+
+
+def _around(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+    """The kernels of the ranks of a ring, each after the block that it needs has come."""
+    ranks = shard.cp // shard.ulysses
+    length = shard.sequence_length
+    keys, causal = _keys(core, length)
+    if ranks == 1:
+        return [core.kernel(shard, length, keys, causal, backward, cut=shard.ulysses)]
+    if keys < length:
+        return _halo(core, shard, keys, backward)
+    return _ring(core, shard, ranks, causal, backward)
+
+
+def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward: bool) -> list[Operation]:
+    """Step 0 meets the causal diagonal. Zigzag: every other step meets half of the block; contiguous: the last rank
+    meets whole blocks, and the others wait for it.
+
+    Backward also passes the sums of key and value gradients on: they set out one step later and need one more, so
+    that both travel ranks - 1 times.
+    """
+    queries, name = shard.sequence_length // ranks, core.name
+    message, merged = _copies(core, shard) * core.kv_bytes(shard), core.output_bytes(shard)
+    halved = causal and shard.context_layout == "zigzag"
+    operations: list[Operation] = []
+    for step in range(ranks):
+        blocks = int(step + 1 < ranks) + int(backward and step > 0)
+        if blocks:
+            send = Collective("shift", _ring_axis(shard), blocks * message, shard.dtype)
+            operations.append(Operation(f"{name}.ring.{step}", send, asynchronous=True))
+        keys = queries // 2 if step and halved else queries
+        kernel = core.kernel(shard, queries, keys, causal and step == 0, backward, cut=shard.ulysses)
+        waits = (f"{name}.ring.{step - 1}",) if step else ()
+        operations.append(Operation(kernel.label, kernel.what, waits_for=waits, useful=queries / keys))
+        if step and not backward:
+            operations.append(Operation(f"{name}.merge", MemoryBound("add", 2 * merged, merged)))
+    if backward:
+        add = MemoryBound("add", 2 * message, message)
+        operations.append(Operation(f"{name}.sum_gradients", add, waits_for=(f"{name}.ring.{ranks - 1}",)))
+    return operations
+
+
+def _halo(core: CoreAttention, shard: Shard, window: int, backward: bool) -> list[Operation]:
+    """A window reaches only into the ranks just before: their last keys come, and backward returns gradients."""
+    queries = shard.sequence_length * shard.ulysses // shard.cp
+    block = _copies(core, shard) * core.kv_bytes(shard)
+    label = f"{core.name}.{'halo_gradient' if backward else 'halo'}"
+    sends = []
+    for step in range(ceil(window / queries)):
+        part = min(1.0, (window - step * queries) / queries)
+        blocks = 2 if backward else 1  # keys again, and their gradients back
+        send = Collective("shift", _ring_axis(shard), blocks * part * block, shard.dtype)
+        sends.append(Operation(f"{label}.{step}", send))
+    return [*sends, core.kernel(shard, queries, window, False, backward, cut=shard.ulysses)]
+
+
+def _ring_axis(shard: Shard) -> str:
+    return "cp" if shard.ulysses == 1 else "ring"
