@@ -151,3 +151,16 @@ def test_work_that_ends_as_its_capacity_falls_to_zero_has_ended(ends) -> None:
     assert ends(program([third], work(third, 0), changes=outage)) == [1.0]
     chain = Task((work(0.1, 0, label="a", cap=1.0),) * 3 + (work(0.7, 0, label="b"),), (0,))
     assert ends(program([1.0], chain, changes=outage)) == pytest.approx([1.0], rel=1e-12)
+
+
+def test_a_phase_has_ended_even_if_the_next_one_stalls() -> None:
+    chain = Task((work(1.0, 0), work(1.0, 1)), (0,))
+    spans = execute(program([1.0, 1.0], chain, changes=[(0.0, 1, 0.0), (5.0, 1, 1.0)])).spans
+    assert spans.end.tolist() == [1.0, 6.0]
+
+
+def test_a_chain_disturbed_for_a_moment_is_one_event_again_afterwards() -> None:
+    chain = Task(tuple(work(1.0, k % 2) for k in range(1000)), (0,))
+    timeline = execute(program([1.0, 1.0], chain, Task((work(1.0, 0),), (1,))))
+    assert timeline.makespan == 1001.0
+    assert timeline.num_events < 10

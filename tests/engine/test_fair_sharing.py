@@ -185,3 +185,11 @@ def test_what_a_capped_task_leaves_goes_to_the_others() -> None:
 )
 def test_limits_of_the_instance(capacities, demands, caps, rates) -> None:
     assert max_min(capacities, demands, [1.0] * len(demands), caps) == rates
+
+
+def test_weights_that_differ_by_eleven_orders_of_magnitude_lose_no_digits() -> None:
+    """The heavy task freezes at its cap first; what is left of the sum of weights is that of the light ones."""
+    weights = [1e11 / 3, 1 / 3, 0.7]
+    rates = max_min([1.0], [((0, 1.0),)] * 3, weights, [0.3, inf, inf])
+    light = weights[1] + weights[2]
+    np.testing.assert_allclose(rates, [0.3, 0.7 * weights[1] / light, 0.7 * weights[2] / light], rtol=1e-13)

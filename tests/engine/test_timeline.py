@@ -79,6 +79,12 @@ def test_what_ends_frees_before_what_starts_at_the_same_instant_allocates() -> N
     assert peak(what).bytes == 5.0
     unrelated = program([], held(4.0), Task((work(1.0),), (1,)), held(5.0, lane=1))
     assert peak(unrelated).bytes == 5.0
+    whatever_their_ids = program([], Task((work(1.0),), (0,)), held(4.0, lane=1), held(5.0, lane=0))
+    assert peak(whatever_their_ids).bytes == 5.0
+
+
+def test_of_equal_peaks_the_first_counts() -> None:
+    assert peak(program([], held(4.0), held(4.0))).time == 0.0
 
 
 def test_resident_memory_counts_from_the_beginning() -> None:
