@@ -184,25 +184,29 @@ class Timeline:
     def seconds_by_kind(self, tasks: Sequence[int]) -> dict[str, float]:
         """Seconds that the phases of `tasks` took, by their kind."""
         seconds: dict[str, float] = {}
+        for phase, amount, _ in self.phase_seconds(tasks):
+            seconds[phase.kind] = seconds.get(phase.kind, 0.0) + amount
+        return seconds
+
+    def phase_seconds(self, tasks: Sequence[int]) -> Iterator[tuple[Phase, float, int]]:
+        """(phase, seconds in all, how often it ran) of the phases of `tasks`; a phase may come several times."""
         counts: dict[int, tuple[Chain, int]] = {}
         weights = self.weight
         for task in tasks:
             chain, weight = self._chains[task], int(weights[task])
             if len(chain.phases) == 1:
-                kind = chain.phases[0].kind
-                seconds[kind] = seconds.get(kind, 0.0) + weight * float(self.end[task] - self.start[task])
+                yield chain.phases[0], weight * float(self.end[task] - self.start[task]), weight
             elif task in self._logs:
                 _, _, starts, _, ends = self._logged(task, chain)
                 for phase, amount in zip(chain.phases, (ends - starts).tolist(), strict=True):
-                    seconds[phase.kind] = seconds.get(phase.kind, 0.0) + weight * amount
+                    yield phase, weight * amount, weight
             else:
                 counts[id(chain)] = (chain, counts.get(id(chain), (chain, 0))[1] + weight)
         for chain, count in counts.values():
             begin = 0.0
             for phase, end in zip(chain.phases, chain.phase_ends, strict=True):
-                seconds[phase.kind] = seconds.get(phase.kind, 0.0) + count * (end - begin)
+                yield phase, count * (end - begin), count
                 begin = end
-        return seconds
 
     def totals_by_class(self, quantity: str) -> dict[int, float]:
         """Sum over phases of `quantity` (flops, hbm_bytes) for each rank class whose compute lane ran them."""

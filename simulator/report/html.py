@@ -50,6 +50,7 @@ def html_report(prediction: Prediction) -> str:
             [
                 ("in use", summary.utilization_line(prediction)),
                 ("critical path", summary.critical_line(prediction)),
+                ("limited by", summary.limits_line(prediction)),
             ]
         ),
         "<h2>Where the numbers come from</h2>",

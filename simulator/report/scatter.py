@@ -19,7 +19,9 @@ def scatter_figure(by_source: Mapping[str, Sequence[Row]]) -> Figure:
     axes = figure.add_subplot()
     values = [v for rows in by_source.values() for row in rows for v in (row.measured, row.predicted)]
     low, high = min(values) / 1.3, max(values) * 1.3
-    axes.fill_between([low, high], [0.9 * low, 0.9 * high], [1.1 * low, 1.1 * high], color="0.9", label="within 10 %")
+    axes.fill_between(
+        [low, high], [0.9 * low, 0.9 * high], [1.1 * low, 1.1 * high], color="0.9", label="within 10 %"
+    )
     axes.plot([low, high], [low, high], color="0.4", linewidth=0.8)
     for source, rows in by_source.items():
         axes.scatter([r.measured for r in rows], [r.predicted for r in rows], s=9, label=source)

@@ -106,6 +106,12 @@ def critical_line(prediction: Prediction) -> str:
     return " · ".join(f"{part['kind']} {write.percent(part['seconds'] / step)}" for part in path)
 
 
+def limits_line(prediction: Prediction) -> str:
+    """What limits the critical path: how many percent of the step 1 % more of each would save."""
+    limits = prediction.sensitivity.items()
+    return " · ".join(f"{name.replace('_', ' ')} {write.percent(abs(share))}" for name, share in limits)
+
+
 def memory_line(prediction: Prediction) -> str:
     """`57.1 GiB of 79.2 GiB on stage 0: fits`."""
     memory = prediction.memory

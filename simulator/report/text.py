@@ -126,6 +126,7 @@ def _lines(prediction: Prediction) -> Table:
     table = _grid()
     table.add_row(Text("in use"), Text(summary.utilization_line(prediction)))
     table.add_row(Text("critical path"), Text(summary.critical_line(prediction)))
+    table.add_row(Text("limited by"), Text(summary.limits_line(prediction)))
     table.add_row(Text("numbers from"), Text(summary.origins_line(prediction)))
     for warning in prediction.warnings:
         table.add_row(Text("note", style="yellow"), Text(warning, style="yellow"))

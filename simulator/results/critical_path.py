@@ -1,14 +1,19 @@
-"""What kinds of work make up the chain of tasks that determines the step?"""
+"""What makes up the chain of tasks that determines the step: kinds of work, and the resources that limit it?"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from simulator.engine.critical_path import critical_tasks
+from simulator.results.utilization import name_of
 
 if TYPE_CHECKING:
-    from simulator.engine.timeline import Repetition, Timeline
-    from simulator.program.program import Program
+    from simulator.engine.timeline import Timeline
+    from simulator.program.program import Phase, Program
+
+Parts = Iterable[tuple[str, float]]
 
 
 def critical_seconds(program: Program, timeline: Timeline, step: float) -> dict[str, float]:
@@ -16,28 +21,85 @@ def critical_seconds(program: Program, timeline: Timeline, step: float) -> dict[
 
     What the path does not explain (waiting for the slowest of many equal ranks) is `other`.
     """
-    path = critical_tasks(program, timeline.start, timeline.end)
-    seconds = timeline.seconds_by_kind(path)
-    if timeline.repetition is not None:
-        seconds = _with_repetition(timeline, timeline.repetition, path, seconds)
+    seconds = _along_the_path(program, timeline, lambda phase, seconds, count: ((phase.kind, seconds),))
     rest = step - sum(seconds.values())
     if rest > 1e-12 * step:
         seconds["other"] = seconds.get("other", 0.0) + rest
     return dict(sorted(((k, s) for k, s in seconds.items() if s > 0.0), key=lambda item: (-item[1], item[0])))
 
 
-def _with_repetition(
-    timeline: Timeline, repetition: Repetition, path: list[int], weighted: dict[str, float]
+def sensitivity(program: Program, timeline: Timeline, step: float) -> dict[str, float]:
+    """d(log step) / d(log parameter), to first order: what limits how much of the critical path.
+
+    For resources the parameter is their rate: -0.8 means that 1 % more of it saves 0.8 % of the step, as long as the
+    same path stays critical. `tensor_core` is the rate of kernels with matrix products, `hbm` that of the others;
+    `launch` and `latency` are times. Work that shares a resource with other work counts to what limits it alone.
+    Waiting for the slowest rank grows with the kernels' time.
+    """
+
+    @cache
+    def limit(phase: Phase) -> str:
+        return limiting(program, phase)
+
+    def parts(phase: Phase, seconds: float, count: int) -> Parts:
+        latency = min(seconds, phase.latency * count)
+        return (
+            ("launch" if phase.kind == "launch" else "latency", latency),
+            (limit(phase), max(0.0, seconds - latency)),
+        )
+
+    seconds = _along_the_path(program, timeline, parts)
+    waiting = step - timeline.makespan
+    kernels = {name: seconds.get(name, 0.0) for name in ("tensor_core", "hbm")}
+    for name, amount in kernels.items():
+        seconds[name] = amount + waiting * amount / (sum(kernels.values()) or 1.0)
+    signs = {"launch": 1.0, "latency": 1.0}
+    shares = (
+        (name, signs.get(name, -1.0) * amount / step)
+        for name, amount in seconds.items()
+        if amount > 1e-12 * step
+    )
+    return dict(sorted(shares, key=lambda item: (-abs(item[1]), item[0])))
+
+
+def limiting(program: Program, phase: Phase) -> str:
+    """The resource that sets the rate of the phase's work when it runs alone; kernels go before links."""
+    longest, name = 0.0, "cap"
+    for number, amount in phase.draws:
+        resource = program.resources[number]
+        if resource.capacity and amount / resource.capacity > longest * (1 + 1e-9):
+            longest, name = amount / resource.capacity, resource.kind
+    if name == "gpu":
+        return "tensor_core" if phase.flops else "hbm"
+    return name_of(name)
+
+
+def _along_the_path(
+    program: Program, timeline: Timeline, parts: Callable[[Phase, float, int], Parts]
 ) -> dict[str, float]:
-    """As the path goes through the repeated stretch, so it goes through those left out, which last as long each."""
+    """Seconds of the critical path by the names that `parts` divides (phase, seconds, times run) into.
+
+    As the path goes through a repeated stretch, so it goes through those left out, which last as long each.
+    """
+    path = critical_tasks(program, timeline.start, timeline.end)
+
+    def summed(tasks: list[int]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for phase, seconds, count in timeline.phase_seconds(tasks):
+            for name, amount in parts(phase, seconds, count):
+                found[name] = found.get(name, 0.0) + amount
+        return found
+
+    repetition = timeline.repetition
+    if repetition is None:
+        return summed(path)
     repeated = set(repetition.tasks.tolist())
-    inside = timeline.seconds_by_kind(
-        [task for task in path if task in repeated]
-    )  # each counted 1 + count times
-    once = {kind: amount / (1 + repetition.count) for kind, amount in inside.items()}
-    total = sum(once.values())
-    scale = repetition.count * repetition.seconds / total if total else 0.0
-    return {
-        kind: amount - inside.get(kind, 0.0) + once.get(kind, 0.0) * (1.0 + scale)
-        for kind, amount in weighted.items()
+    once = {
+        name: s / (1 + repetition.count) for name, s in summed([t for t in path if t in repeated]).items()
     }
+    total = sum(once.values())
+    scale = 1.0 + (repetition.count * repetition.seconds / total if total else 0.0)
+    seconds = summed([task for task in path if task not in repeated])
+    for name, amount in once.items():
+        seconds[name] = seconds.get(name, 0.0) + scale * amount
+    return seconds

@@ -81,6 +81,13 @@ class Prediction:
         return [{"kind": kind, "seconds": amount} for kind, amount in seconds.items()]
 
     @cached_property
+    def sensitivity(self) -> dict[str, float]:
+        """d(log step) / d(log parameter) of what limits the critical path, the strongest first."""
+        from simulator.results.critical_path import sensitivity
+
+        return sensitivity(self.built.program, self.run, self.step_time_s)
+
+    @cached_property
     def origins(self) -> tuple[Origin, ...]:
         """Where the numbers behind this prediction come from, one per part of the model."""
         from simulator.results.origins import origins
@@ -132,7 +139,7 @@ class Prediction:
             "power_w": self.power_w,
             "cost_usd": self.cost_usd,
             "critical_path": self.critical_path,
-            "sensitivity": {},
+            "sensitivity": self.sensitivity,
             "meta": {
                 **self.meta,
                 "origins": [origin.to_dict() for origin in self.origins],

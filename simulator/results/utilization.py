@@ -26,14 +26,19 @@ def utilization(built: Built, timeline: Timeline, step: float) -> dict[str, floa
     count: dict[str, float] = {}
     scale = timeline.makespan / step if step else 0.0
     for resource, share in zip(built.program.resources, timeline.utilization.tolist(), strict=True):
-        kind = resource.kind.removesuffix("_out").removesuffix("_in")
-        name = NAMES.get(kind, kind)
+        name = name_of(resource.kind)
         total[name] = total.get(name, 0.0) + share * resource.members * scale
         count[name] = count.get(name, 0.0) + resource.members
     use = dict.fromkeys(ALWAYS, 0.0) | {name: total[name] / count[name] for name in total}
     use["tensor_core"] = _share(executed_flops(built, timeline), peak_flops(built) * step)
     use["hbm"] = _share(_sum_over_ranks(built, timeline, "hbm_bytes"), _hbm_bandwidth(built) * step)
     return use
+
+
+def name_of(kind: str) -> str:
+    """What users call a kind of resource: both directions of a link are one."""
+    kind = kind.removesuffix("_out").removesuffix("_in")
+    return NAMES.get(kind, kind)
 
 
 def executed_flops(built: Built, timeline: Timeline) -> float:
