@@ -62,6 +62,9 @@ class KeyFaults(ValueError):
         self.faults = list(faults)
         super().__init__("; ".join(f"{key}: {message}" for key, message in self.faults))
 
+    def __reduce__(self) -> tuple[type[KeyFaults], tuple[list[tuple[str, str]]]]:
+        return type(self), (self.faults,)
+
 
 def raise_if_any(faults: Iterable[tuple[str, str]]) -> None:
     """Raise KeyFaults with all (key, message) pairs, if there are any."""
