@@ -27,6 +27,7 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few sizes, few repeats: does everything work?")
     ] = False,
+    stagger: Annotated[str, typer.Option(help="Time between ranks that enter a collective.")] = "0 s",
     device: Annotated[str, typer.Option(help="cpu or cuda; cuda wherever there is a GPU if left out.")] = "",
     real_time: Annotated[
         bool, typer.Option("--real-time", help="Run ahead of other processes where that is allowed.")
@@ -39,21 +40,23 @@ def run(
     copies.
     """
     from simulator.calibration.microbenchmarks.session import QUICK, THOROUGH, run_session
-    from simulator.description.quantities import BYTES, parse_quantity
+    from simulator.description.quantities import BYTES, SECONDS, parse_quantity
 
     try:
         sizes = {
             "smallest": int(parse_quantity(smallest, BYTES)),
             "largest": int(parse_quantity(largest, BYTES)),
         }
+        late = parse_quantity(stagger, SECONDS)
         names = [name.strip() for name in only.split(",")] if only else None
         if minicluster:
-            raise typer.Exit(_run_on(minicluster, out, names, sizes, quick, real_time))
+            raise typer.Exit(_run_on(minicluster, out, names, sizes, quick, real_time, late))
         with _progress_bar(shown=os.environ.get("RANK", "0") == "0") as tell:
             measured = run_session(
                 out,
                 names=names,
                 quick=quick,
+                stagger=late,
                 device=device or None,
                 effort=QUICK if quick else THOROUGH,
                 real_time=real_time,
@@ -68,7 +71,13 @@ def run(
 
 
 def _run_on(
-    name: str, out: Path, names: list[str] | None, sizes: dict[str, int], quick: bool, real_time: bool
+    name: str,
+    out: Path,
+    names: list[str] | None,
+    sizes: dict[str, int],
+    quick: bool,
+    real_time: bool,
+    stagger: float,
 ) -> int:
     """Start this command on every node of the minicluster; returns its exit code."""
     from simulator.calibration.microbenchmarks.benchmark import Scope, cases_of
@@ -82,6 +91,7 @@ def _run_on(
     command += ["--only", ",".join(names)] if names else []
     command += ["--quick"] if quick else []
     command += ["--real-time"] if real_time else []
+    command += ["--stagger", f"{stagger:g} s"] if stagger else []
     with _progress_bar(shown=True) as tell:
         job = Job(nodes, command)
         watcher = threading.Thread(target=_watch, args=(out, total, job, tell), daemon=True)

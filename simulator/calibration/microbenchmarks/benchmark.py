@@ -21,13 +21,17 @@ Trial = Callable[[int], dict[str, float]]
 
 @dataclass(frozen=True)
 class Scope:
-    """What a session measures: on which kind of device, with how many ranks, up to which message size in bytes."""
+    """What a session measures: on which kind of device, with how many ranks, up to which message size in bytes.
+
+    `stagger`: seconds between one rank and the next when they enter a collective.
+    """
 
     device: str  # cpu | cuda
     num_ranks: int
     smallest: int = 4 << 10
     largest: int = 64 << 20
     quick: bool = False
+    stagger: float = 0.0
 
     def sizes(self) -> list[int]:
         """Message sizes in bytes: every second power of two (quick: every sixth), both ends included."""

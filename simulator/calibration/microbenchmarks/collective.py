@@ -1,7 +1,12 @@
-"""How long does one collective take? Parameters: op, size in bytes (as `Collective`), ranks, dtype."""
+"""How long does one collective take? Parameters: op, size in bytes (as `Collective`), ranks, dtype, maybe stagger.
+
+With `stagger` the ranks enter one after the other, so many seconds apart, and the time counts from the last one: some
+libraries are faster when all come at once than they ever are in training.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,23 +25,32 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", 
 def cases(scope: Scope) -> list[Case]:
     sizes = scope.sizes()
     return [
-        collective_case(op, size, range(ranks))
+        collective_case(op, size, range(ranks), scope.stagger)
         for op in OPS
         for ranks in scope.group_sizes()
         for size in sizes
     ]
 
 
-def collective_case(op: str, size: int, ranks: range | list[int]) -> Case:
+def collective_case(op: str, size: int, ranks: range | list[int], stagger: float = 0.0) -> Case:
     """A case whose buffers hold whole elements on every rank: sizes are rounded to 4 bytes x ranks."""
     unit = 4 * len(ranks)
     rounded = max(unit, round(size / unit) * unit)
-    return Case("collective", {"op": op, "size": rounded, "ranks": list(ranks), "dtype": "fp32"})
+    late = {"stagger": stagger} if stagger else {}
+    return Case("collective", {"op": op, "size": rounded, "ranks": list(ranks), "dtype": "fp32", **late})
 
 
 def prepare(case: Case, device: Device, groups: Groups) -> Trial:
     perform = collective_call(case.parameters, device, groups.of(case["ranks"]))
-    return lambda times: {case["op"]: device.time_loop(perform, times)}
+    stagger, place = case.parameters.get("stagger", 0.0), case["ranks"].index(groups.rank)
+    last = stagger * (len(case["ranks"]) - 1)
+
+    def late() -> None:
+        time.sleep(stagger * place)
+        perform()
+
+    call = late if stagger else perform
+    return lambda times: {case["op"]: device.time_loop(call, times) - last}
 
 
 def collective_call(

@@ -30,6 +30,7 @@ def run_session(
     smallest: int = 4 << 10,
     largest: int = 64 << 20,
     quick: bool = False,
+    stagger: float = 0.0,
     device: str | None = None,
     effort: Effort = THOROUGH,
     real_time: bool = False,
@@ -45,7 +46,9 @@ def run_session(
     mine = this_device(int(os.environ.get("LOCAL_RANK", "0")), device)
     groups = Groups(mine.backend)
     try:
-        scope = Scope(mine.kind, groups.size, smallest=smallest, largest=largest, quick=quick)
+        scope = Scope(
+            mine.kind, groups.size, smallest=smallest, largest=largest, quick=quick, stagger=stagger
+        )
         return run_cases(cases_of(scope, names), out, mine, groups, effort=effort, progress=progress)
     finally:
         groups.close()

@@ -1,12 +1,15 @@
 """What collectives cost: one file per algorithm, and the choice among them as a library makes it.
 
 Contents: group (shapes, costs), patterns (edges of many groups), traffic (who sends what to whom), algorithm (the
-table), ring, tree, halving_doubling, hierarchical, in_network, direct, point_to_point, library (calibrated
-parameters), choice (among them), selection (of the library).
+table), ring, tree, halving_doubling, hierarchical, in_network, direct, point_to_point, gloo_ring, gloo_broadcast,
+gloo_all_to_all, library (calibrated parameters), choice (among them), selection (of the library).
 """
 
 from simulator.costs.collectives import (  # noqa: F401  (registration)
     direct,
+    gloo_all_to_all,
+    gloo_broadcast,
+    gloo_ring,
     halving_doubling,
     hierarchical,
     in_network,

@@ -31,7 +31,8 @@ class Movement:
 
     `volume` bytes flow along the edges of `pattern` (times their shares); the last byte has passed
     `steps` hops inside nodes and `network_steps` between nodes one after the other; every rank also
-    copies `local` bytes within its own memory.
+    copies `local` bytes within its own memory. Where parts wait for each other, all takes `stretch` times
+    as long as the busiest link needs, however little else is going on.
     """
 
     pattern: str
@@ -39,6 +40,7 @@ class Movement:
     steps: int
     network_steps: int
     local: float = 0.0
+    stretch: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

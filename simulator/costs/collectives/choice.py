@@ -41,7 +41,7 @@ def collective_seconds(cost: CollectiveCost, group: GroupShape) -> float:
     """How long the collective takes alone: latency, then the busiest link's bytes at its achieved rate."""
     scale_up, nic = loads(cost.pattern, group)
     moving = bandwidth_seconds(scale_up * cost.volume, nic * cost.volume, cost.efficiency, group)
-    return cost.latency + moving
+    return cost.latency + cost.stretch * moving
 
 
 def refused(name: str, op: str, group: GroupShape, library: CollectiveCalibration) -> str | None:
@@ -111,6 +111,7 @@ def cost_of(
         sent = scale_up * movement.volume / (group.scale_up_bandwidth * efficiency["scale_up"])
         efficiency["scale_up"] *= sent / (sent + own)
     transfer = bandwidth_seconds(scale_up * movement.volume, nic * movement.volume, efficiency, group)
+    transfer *= movement.stretch
     hop = rates.hop if group.num_nodes == 1 or rates.multi_node_hop is None else rates.multi_node_hop
     network_hop = rates.network_hop + rates.network_trips * group.hop_latency
     hops = movement.steps * hop + movement.network_steps * network_hop
@@ -124,6 +125,7 @@ def cost_of(
         volume=movement.volume,
         efficiency=efficiency,
         gpu_share=library.gpu_share,
+        stretch=movement.stretch,
     )
 
 

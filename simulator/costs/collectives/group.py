@@ -65,6 +65,7 @@ class CollectiveCost:
     It waits `latency` seconds, then moves `volume` x share bytes along every edge of `pattern` (see
     `patterns`); a link of kind k ("scale_up", "nic") is drawn on by bytes / `efficiency[k]`. `latency` is
     everything that is not the rate of the busiest link: launch, hops, filling of the pipeline.
+    Links are never busier than 1 / `stretch` of what the busiest could carry (`Movement.stretch`).
     `gpu_share` is the fraction of a GPU that the collective takes from overlapped compute.
     """
 
@@ -75,6 +76,7 @@ class CollectiveCost:
     volume: float
     efficiency: Mapping[str, float] = field(default_factory=lambda: {"scale_up": 1.0, "nic": 1.0})
     gpu_share: float = 0.0
+    stretch: float = 1.0
 
 
 NOTHING = CollectiveCost(algorithm="none", protocol="none", latency=0.0, pattern="none", volume=0.0)
