@@ -29,6 +29,7 @@ COMMANDS = {
     "run": Entry("run", "Predict one training step of a workload on a cluster."),
     "explain": Entry("explain", "From peak FLOP/s down to MFU, and what each upgrade would buy."),
     "search": Entry("search", "Find the best plans that fit."),
+    "solve": Entry("solve", "Find the value of one number at which a condition begins to hold."),
     "sweep": Entry("sweep", "Run every point of a sweep file."),
     "calibrate": Entry("calibrate", "Measure this machine and fit what the cost models need."),
     "minicluster": Entry("minicluster", "A real cluster of network namespaces on this machine."),

@@ -16,6 +16,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     worst: Annotated[int, typer.Option(help="How many of the worst rows to show per source.")] = 3,
     plot: Annotated[Path | None, typer.Option(help="Write a scatter plot (SVG, PNG or PDF) here.")] = None,
+    intervals: Annotated[
+        Path | None, typer.Option(help="steps: write the interval of predictions (a YAML of the catalogue) here.")
+    ] = None,
     quick: Annotated[bool, typer.Option(help="minicluster: a few minutes instead of the full suite.")] = False,
 ) -> None:
     """Compare predictions with measurements: mean absolute error, bias, 90th percentile, regret, worst rows."""
@@ -31,6 +34,8 @@ def command(
         from simulator.report.scatter import scatter_figure
 
         scatter_figure(by_source).savefig(plot)
+    if intervals is not None:
+        intervals.write_text(_interval_yaml(by_source), encoding="utf-8")
     if as_json:
         typer.echo(_json(by_source))
     else:
@@ -82,6 +87,27 @@ def _json(by_source: dict[str, list[Row]]) -> str:
     scores = {source: asdict(score(rows)) for source, rows in by_source.items()}
     mean = sum(s["mape"] for s in scores.values()) / len(scores) if scores else None
     return json.dumps({"sources": scores, "mape": mean}, indent=2)
+
+
+def _interval_yaml(by_source: dict[str, list[Row]]) -> str:
+    from simulator.validation.intervals import NOMINAL, intervals
+
+    found = intervals(by_source)
+    lines = [
+        "kind: interval",
+        f"nominal: {NOMINAL}",
+        f"low: {found.low:.4f}",
+        f"high: {found.high:.4f}",
+        "transferred: 1.5",
+        f"coverage: {found.mean:.3f}",
+        f"rows: {found.rows}",
+        "sources:",
+        '  low: "clustersim validate steps --intervals"',
+        '  transferred: "assumed: half as wide again where the calibration of another GPU stands in"',
+        "# coverage with each source left out:",
+        *(f"#   {name}: {part:.2f}" for name, part in found.by_source.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _print(by_source: dict[str, list[Row]], refused: list[Refusal], worst: int) -> None:

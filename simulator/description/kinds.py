@@ -91,6 +91,12 @@ _TABLE = (
         "simulator.costs.software:SoftwareProfile",
     ),
     Kind(
+        "interval",
+        "hardware/calibrations/intervals",
+        "how far off predictions may be",
+        "simulator.results.interval:Interval",
+    ),
+    Kind(
         "model",
         "workloads/models",
         "layers and shapes",

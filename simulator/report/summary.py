@@ -53,7 +53,7 @@ def plan_line(prediction: Prediction) -> str:
 def headline(prediction: Prediction) -> list[tuple[str, str, str]]:
     """Rows of (what, value, remark)."""
     low, high = prediction.step_time_low_s, prediction.step_time_high_s
-    interval = "no error interval for this hardware yet"
+    interval = "no error interval yet"
     if low is not None and high is not None:
         interval = f"{write.seconds(low)} to {write.seconds(high)}"
     rows = [("step time", write.seconds(prediction.step_time_s), interval)]

@@ -11,6 +11,7 @@ from simulator.hardware.cluster import Cluster
 from simulator.program.builder import Built
 from simulator.results.breakdown import breakdown, critical_class
 from simulator.results.energy import cost, power
+from simulator.results.interval import bounds
 from simulator.results.memory import memory_report
 from simulator.results.prediction import Prediction
 from simulator.results.utilization import executed_flops, peak_flops, utilization
@@ -31,10 +32,11 @@ def predict(
     use = utilization(built, timeline, step)
     watts = power(cluster, use["gpu"])
     gpus = built.setting.grid.world
+    low, high = bounds(step, built)
     return Prediction(
         step_time_s=step,
-        step_time_low_s=None,
-        step_time_high_s=None,
+        step_time_low_s=low,
+        step_time_high_s=high,
         gpus=gpus,
         samples_per_s=workload.global_batch / step,
         tokens_per_s=workload.tokens / step if workload.model.counts_tokens else None,

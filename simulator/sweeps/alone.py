@@ -97,10 +97,16 @@ class AloneGroups:
         inside = outside = 0.0
         if cost.pattern != "none":
             inside, outside = self._own_ports(cost.pattern)[kind]
-        per_byte = max(inside / cost.efficiency["scale_up"], outside / cost.efficiency["nic"])
+        at_ports = {
+            "scale_up": inside / cost.efficiency["scale_up"],
+            "nic": outside / cost.efficiency["nic"],
+        }
+        limit = max(at_ports, key=lambda kind: at_ports[kind])
+        per_byte = at_ports[limit] * cost.stretch
         if cost.volume <= 0.0 or per_byte <= 0.0:
             return Transfer("", cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
-        return Transfer("", cost.latency, cost.volume, (), 1.0 / per_byte, cost.gpu_share, cost.algorithm)
+        name = f"{cost.pattern} {limit} {cost.stretch}"  # transfers of one name fill the same port
+        return Transfer("", cost.latency, cost.volume, (), 1.0 / per_byte, cost.gpu_share, name)
 
     def _own_ports(self, pattern: str) -> list[tuple[float, float]]:
         """Seconds per byte of volume at full efficiency: on the busiest scale-up port and on the busiest NIC."""

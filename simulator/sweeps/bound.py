@@ -243,6 +243,7 @@ class _Alike:
         if self.schedule in ENDING_BACKWARD:
             reduced = np.maximum(reduced, ended - self._last_backward + price["reduce_chunk"])
         reduced = np.maximum(reduced, begun + self.count * price["reduce_each"])
+        reduced = np.maximum(reduced, self.count * price["links_each"])
         shared = price["shared"] + (self.count - 1) * price["shared_each"]
         reduced = np.maximum(reduced, begun + kernels + shared)
         if self.waits_to_send:

@@ -106,11 +106,14 @@ class Constraint:
         for operator in OPERATORS:
             key, found, limit = text.partition(operator)
             if found:
-                return Constraint(key.strip(), operator, _number(limit.strip(), option, text))
+                return Constraint(key.strip(), operator, parse_number(limit.strip(), option, text))
         raise KeyFaults([(option, f"{text!r} needs the form KEY>=NUMBER, such as mfu>=0.4")])
 
     def holds(self, tree: Mapping[str, Any]) -> bool:
-        return OPERATORS[self.operator](value_of(tree, self.key), self.limit)
+        return self.allows(value_of(tree, self.key))
+
+    def allows(self, value: float) -> bool:
+        return OPERATORS[self.operator](value, self.limit)
 
     def __str__(self) -> str:
         return f"{self.key}{self.operator}{self.limit:g}"
@@ -131,9 +134,10 @@ def value_of(tree: Mapping[str, Any], key: str) -> float:
     return float(node)
 
 
-def _number(text: str, option: str, whole: str) -> float:
+def parse_number(text: str, option: str, whole: str) -> float:
+    """`0.45`, `45 %`, `100 Gb/s`, `70 GiB`, ... in SI. Raises KeyFaults, which blames `option`, for anything else."""
     if text.endswith("%"):
-        return _number(text[:-1].strip(), option, whole) / 100.0
+        return parse_number(text[:-1].strip(), option, whole) / 100.0
     try:
         return float(text)
     except ValueError:

@@ -31,6 +31,7 @@ QUANTITIES = (
     "reduce_after",  # seconds of reductions after the last backward
     "reduce_chunk",  # ... after the beginning of the last backward
     "reduce_each",  # seconds of reductions that every micro-batch takes on their lane
+    "links_each",  # seconds for which gathers and reductions of a micro-batch together fill a link that both need
     "shared",  # GPU seconds that reductions and gathers of one step take from kernels
     "shared_each",  # ... of one micro-batch
     "norm",  # seconds from reduced gradients to the norm
@@ -84,7 +85,7 @@ def _whole(chunks: Sequence[Sequence[Unit]]) -> list[Counts]:
 
 
 def _lanes(setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]]) -> list[float]:
-    """What gathers and reductions take, the first eight of QUANTITIES."""
+    """What gathers and reductions take, the first nine of QUANTITIES."""
     each = setting.reduces_each_micro_batch
     gathers = reduces = [[(0.0, 0.0)] * len(units) for units in chunks]
     if setting.shards_parameters or setting.gathers_ahead:
@@ -108,9 +109,26 @@ def _lanes(setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Un
         (first_reduces[0] if first_reduces else 0.0) if overlaps else reduce_all,
         sum(first_reduces) if overlaps else reduce_all,
         reduce_all if each else 0.0,
+        _on_one_link(setting, pricing, chunks) if times and each else 0.0,
         0.0 if each else reduce_share,
         (reduce_share if each else 0.0) + gather_share * times,
     ]
+
+
+def _on_one_link(setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]]) -> float:
+    """Of one micro-batch's gathers and reductions of dense parameters; zero where they fill different links."""
+    units = [unit.dense for chunk in chunks for unit in chunk if unit.dense]
+    gathers = [parameter_gather(setting, pricing, "dp_cp", count) for count in units]
+    size = setting.reduction_size
+    reduces = [pricing.communicators.transfer("dp_cp", setting.reduction, count * size, 0) for count in units]
+    sent = [(one, _gathers_per_micro_batch(setting)) for one in gathers] + [(one, 1) for one in reduces]
+    found = [(transfer, times) for transfer, times in sent if transfer is not None and transfer.work]
+    if len({transfer.algorithm for transfer, _ in found}) != 1:
+        return 0.0
+    seconds = sum(times * transfer.work / transfer.rate for transfer, times in found)
+    if setting.plan.pp == 1 and setting.plan.zero3.reshard_after_forward:
+        seconds -= max((one.work / one.rate for one in gathers if one is not None and one.work), default=0.0)
+    return max(0.0, seconds)
 
 
 def _gathers_per_micro_batch(setting: Setting) -> int:

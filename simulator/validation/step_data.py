@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
     from simulator.workloads.workload import Workload
 
-VARIANTS = {"gpt": {"dropout": False}, "llama": {}}
+SELECTIVE = {"fsdp2-2024": ["norm", "mlp_activation", "alternate_matmul"]}
+"""What a software means by selective recomputation, where it is not the attention core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     plan["zero"] = row.number("zero")
     plan["sequence_parallel"] = row.sequence_parallel == "1" and plan["tp"] > 1
     plan["recompute"] = row.recompute
+    if row.recompute == "selective" and row.software in SELECTIVE:
+        plan["recompute_modules"] = SELECTIVE[row.software]
     plan["attention"] = row.attention
     plan["software"] = row.software
     if row.dp:

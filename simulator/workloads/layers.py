@@ -78,6 +78,10 @@ class Module:
     def backward(self, shard: Shard) -> list[Operation]:
         raise NotImplementedError
 
+    def recomputed(self, shard: Shard) -> list[Operation]:
+        """What selective recomputation runs again of this module."""
+        return self.forward(shard)
+
     def saved(self, shard: Shard) -> list[Saved]:
         """Tensors kept for backward when nothing is recomputed."""
         return []
@@ -119,7 +123,7 @@ class Layer:
             return ()
         if shard.recompute == "full":
             return self.forward(shard)
-        return _joined(module.forward(shard) for module in self.modules if _is_recomputed(module, shard))
+        return _joined(module.recomputed(shard) for module in self.modules if _is_recomputed(module, shard))
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""

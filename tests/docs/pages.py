@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
+CANDIDATES = sorted(
+    [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")]
+)
+PAGES = [page for page in CANDIDATES if "\n```console\n" in page.read_text(encoding="utf-8")]
+"""Pages whose commands run anywhere; those that need more (network namespaces, a GPU) fence theirs as `bash`."""
 
 BLOCK = re.compile(
     r"(?:<!-- exit code (?P<code>\d+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S

@@ -30,7 +30,7 @@ def test_each_saving_alone_changes_nothing(saving: str, program: Program) -> Non
     assert_same(execute(program, options=replace(PLAIN, **{saving: True})), execute(program, options=PLAIN))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(program=programs())
 def test_all_savings_together_change_nothing(program: Program) -> None:
     assert_same(execute(program), execute(program, options=PLAIN))

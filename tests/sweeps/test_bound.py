@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from simulator.engine.engine import execute
@@ -12,7 +13,8 @@ from simulator.results.predict import predict
 from simulator.sweeps.bound import Bound, Bounds
 from simulator.sweeps.plan_table import table_of
 from simulator.sweeps.price_book import PriceBook
-from tests.program.scenarios import LIBRARY
+from simulator.sweeps.space import Space, plans
+from tests.program.scenarios import LIBRARY, cluster, software, workload
 from tests.program.test_folding_is_exact import scenarios
 
 
@@ -22,9 +24,20 @@ def bounds(scenario: tuple[Any, Any, Any]) -> Bounds:
     return Bound(book).of(table_of(job, machine.num_gpus, [job.plan]))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenarios())
 def test_no_step_is_faster_or_smaller_than_its_bound(scenario: tuple[Any, Any, Any]) -> None:
+    check_bounds(scenario)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenarios())
+def test_no_step_is_faster_or_smaller_than_its_bound_at_length(scenario: tuple[Any, Any, Any]) -> None:
+    check_bounds(scenario)
+
+
+def check_bounds(scenario: tuple[Any, Any, Any]) -> None:
     machine, job, profile = scenario
     built = build(machine, job, profile, LIBRARY)
     answer = predict(machine, job, built, execute(built.program), {})
@@ -32,3 +45,41 @@ def test_no_step_is_faster_or_smaller_than_its_bound(scenario: tuple[Any, Any, A
     assert least.step_time[0] <= answer.step_time_s
     assert least.peak_bytes[0] <= answer.memory.peak_bytes
     assert least.kernel_seconds[0] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "nearly"),
+    [
+        ({"pp": 4, "schedule": "1f1b"}, 0.98),
+        ({"pp": 4, "schedule": "gpipe"}, 0.98),
+        ({"pp": 4, "vpp": 2}, 0.97),
+        ({"tp": 4, "sequence_parallel": True}, 0.98),
+        ({"tp": 2, "pp": 2, "recompute": "full"}, 0.98),
+        ({"zero": 3}, 0.9),
+    ],
+)
+def test_bound_is_near_the_engine_where_nothing_is_shared(change: dict[str, Any], nearly: float) -> None:
+    scenario = (cluster(2, 4, 4), workload(layers=8, hidden=1024, global_batch=32, **change), software())
+    machine, job, profile = scenario
+    built = build(machine, job, profile, LIBRARY)
+    step = predict(machine, job, built, execute(built.program), {}).step_time_s
+    assert nearly * step <= bounds(scenario).step_time[0] <= step
+
+
+def test_a_table_of_plans_gives_what_each_plan_gives_alone() -> None:
+    machine, job = cluster(2, 4, 4), workload(layers=8, global_batch=64)
+    book = PriceBook(machine, job, LIBRARY, lambda name: software())
+    table = plans(job, machine.num_gpus, Space({"micro_batch": (1, 2), "recompute": ("none",)})).table
+    together = Bound(book).of(table)
+    some = range(0, len(table), max(1, len(table) // 17))
+    for index in some:
+        alone = Bound(book).of(table.take([index]))
+        assert alone.step_time[0] == pytest.approx(together.step_time[index], rel=1e-12)
+        assert alone.peak_bytes[0] == pytest.approx(together.peak_bytes[index], rel=1e-12)
+
+
+def test_given_plans_come_back_from_a_table() -> None:
+    job = workload(layers=8, global_batch=64, tp=2, pp=2, vpp=2, recompute="full", zero=1)
+    table = table_of(job, 8, [job.plan])
+    back = table.plan(0)
+    assert back.model_copy(update={"schedule": None}) == job.plan

@@ -16,7 +16,9 @@ from simulator.sweeps.space import Space, plans
 from simulator.workloads.workload import Workload
 from tests.program.scenarios import node, workload
 
-SPACE = Space({"micro_batch": (1, 2), "recompute": ("none", "full"), "tp": (1, 2, 4)})
+SPACE = Space(
+    {"micro_batch": (1,), "recompute": ("none", "full"), "tp": (1, 2, 4), "cp": (1, 2), "zero": (0, 1)}
+)
 
 
 def machine(capacity: float = 80e9) -> Cluster:

@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from simulator.costs.kernels.attention import attention_seconds, for_head_size
-from simulator.costs.kernels.calibration import GemmParameters, KernelCalibration
+from simulator.costs.kernels.calibration import AttentionCalibration, GemmParameters, KernelCalibration
 from simulator.costs.kernels.chip import Chip, chip_of
 from simulator.costs.kernels.gemm import gemm_seconds
 from simulator.costs.kernels.grouped_gemm import grouped_gemm_seconds
-from simulator.costs.kernels.memory_bound import memory_bound_seconds
+from simulator.costs.kernels.memory_bound import memory_bound_seconds, quantize_seconds
 from simulator.costs.kernels.transfer import calibration_for, gemm_parameters, load_calibration
 from simulator.workloads.operators import Attention, Gemm, GroupedGemm, Kernel, MemoryBound
 
@@ -91,11 +91,9 @@ def _grouped_gemm(kernel: GroupedGemm, chip: Chip, calibration: KernelCalibratio
 @register(Attention)
 def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) -> float:
     measured = calibration.attention
-    speeds = {SERVING: 1.0, **measured.implementations}
-    if kernel.implementation not in speeds:
-        raise ValueError(
-            f"unknown attention implementation {kernel.implementation!r} (known: {', '.join(speeds)})"
-        )
+    table = measured.backward if kernel.backward else measured.forward
+    if kernel.implementation == SERVING and measured.serving and not kernel.backward:
+        table = measured.serving
     seconds = attention_seconds(
         batch=kernel.batch,
         heads=kernel.heads,
@@ -108,13 +106,25 @@ def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) ->
         backward=kernel.backward,
         dtype=kernel.dtype,
         chip=chip,
-        parameters=for_head_size(measured.backward if kernel.backward else measured.forward, kernel.head_dim),
-        serving=kernel.implementation == SERVING,
+        parameters=for_head_size(table, kernel.head_dim),
     )
-    return max(float(seconds) / speeds[kernel.implementation], kernel.flops / chip.peak(kernel.dtype))
+    return max(
+        float(seconds) / _speed(kernel.implementation, measured), kernel.flops / chip.peak(kernel.dtype)
+    )
+
+
+def _speed(implementation: str, measured: AttentionCalibration) -> float:
+    speeds = {SERVING: 1.0, **measured.implementations}
+    if implementation not in speeds:
+        raise ValueError(f"unknown attention implementation {implementation!r} (known: {', '.join(speeds)})")
+    return speeds[implementation]
 
 
 @register(MemoryBound)
 def _memory_bound(kernel: MemoryBound, chip: Chip, calibration: KernelCalibration) -> float:
+    """`quantize_<format>` has measured parameters of its own; `bytes_read` are then 16-bit activations."""
+    dtype = kernel.op.removeprefix("quantize_")
+    if dtype in calibration.quantize and dtype != kernel.op:
+        return float(quantize_seconds(kernel.bytes_read / 2, dtype, chip, calibration.quantize[dtype]))
     size = kernel.bytes_read + kernel.bytes_written
     return float(memory_bound_seconds(kernel.op, size, chip, calibration.memory, kernel.kernels))

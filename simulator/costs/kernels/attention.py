@@ -10,6 +10,7 @@ products for the forward's two, and its own parameters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import log
 
 import numpy as np
@@ -22,6 +23,7 @@ from simulator.costs.kernels.gemm import throttled
 Array = NDArray[np.float64]
 
 KEY_TILE = 128  # keys per step of a block; with causal masking half a tile per block is computed for nothing
+HEAD_STEP = 32  # head sizes are padded to a multiple of this
 BACKWARD_PRODUCTS = 2.5  # five matrix products for the forward's two
 
 
@@ -39,18 +41,15 @@ def attention_seconds(
     dtype: str,
     chip: Chip,
     parameters: AttentionParameters,
-    serving: bool = False,
 ) -> Array:
-    """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth.
-
-    `serving` adds what an inference engine does in the same call (rotary positions, key-value cache).
-    """
+    """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth."""
     b, h, hkv, sq, skv, d, dv = np.broadcast_arrays(
         *(np.asarray(x, float) for x in (batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v))
     )
     p, sm_rate = parameters, chip.peak(dtype) / chip.sms
     products = BACKWARD_PRODUCTS if backward else 1.0
-    score = (2 * (d + dv) * products / p.efficiency + p.softmax_flops) / sm_rate
+    width = HEAD_STEP * (np.ceil(d / HEAD_STEP) + np.ceil(dv / HEAD_STEP))
+    score = (2 * width * products / p.efficiency + p.softmax_flops) / sm_rate
 
     rows = np.minimum(p.block, sq)
     blocks = b * h * np.ceil(sq / p.block)
@@ -61,13 +60,13 @@ def attention_seconds(
     seconds = np.maximum(spread + p.imbalance * longest * (1 - 1 / blocks), longest)
 
     size = element_bytes(dtype) * b * (sq * h * (d + dv) + skv * hkv * (d + dv)) * (2 if backward else 1)
-    passes = p.extra_traffic + (p.serving_traffic if serving else 0.0)
-    seconds = throttled(seconds + passes * size / chip.bandwidth + p.latency, p.throttle, p.throttle_time)
+    seconds = seconds + p.extra_traffic * size / chip.bandwidth + p.latency
+    seconds = throttled(seconds, p.throttle, p.throttle_time)
     flops = 2 * b * h * sq * skv * (d + dv) * products * (0.5 if causal else 1.0)
     result: Array = np.maximum(seconds, np.maximum(flops / chip.peak(dtype), size / chip.bandwidth))
     return result
 
 
-def for_head_size(table: dict[int, AttentionParameters], head_dim: float) -> AttentionParameters:
+def for_head_size(table: Mapping[int, AttentionParameters], head_dim: float) -> AttentionParameters:
     """The parameters measured at the head size nearest in ratio (of two equally near, the larger)."""
     return table[min(table, key=lambda known: (abs(log(known / head_dim)), -known))]

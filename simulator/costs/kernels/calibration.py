@@ -19,9 +19,9 @@ class GemmParameters(Description):
     tiles: tuple[tuple[int, int], ...] = Field(
         min_length=1, description="Tile shapes the library's kernels have, rows x columns of C."
     )
-    efficiency: Positive = Field(description="Of peak, in the main loop of an infinitely large tile.")
+    efficiency: Positive = Field(description="Of peak, in the main loop of a 256 x 128 tile.")
     operand_cost: NotNegative = Field(
-        description="Elements: the tile side at which reading operands costs half as much as the product."
+        description="Elements: cost of reading operands, per product, over that of a tile with 1/tm + 1/tn = 1."
     )
     latency: Seconds = Field(description="Before the first tile starts and after the last ends.")
     tile_overhead: Seconds = Field(description="Per tile: main-loop prologue and drain.")
@@ -58,23 +58,23 @@ class AttentionParameters(Description):
         description="Time of a block that has the GPU to itself, relative to one among many."
     )
     extra_traffic: NotNegative = Field(
-        description="Passes over queries, keys, values and output beside the kernel (backward: the row sums)."
-    )
-    serving_traffic: NotNegative = Field(
-        default=0.0,
-        description="Further passes in an inference engine (rotary positions, key-value cache); not in training.",
+        description="Passes over queries, keys, values and output beside the product (row sums, rotation, caching)."
     )
     throttle: NotNegative = Field(description="As of GEMMs.")
     throttle_time: Seconds = Field(description="As of GEMMs.")
 
 
 class AttentionCalibration(Description):
-    """Fused attention by direction and head size; head sizes between take the nearest."""
+    """Fused attention by head size; head sizes between take the nearest."""
 
-    forward: dict[int, AttentionParameters] = Field(min_length=1, description="By head size.")
-    backward: dict[int, AttentionParameters] = Field(min_length=1, description="By head size.")
+    forward: dict[int, AttentionParameters] = Field(min_length=1, description="Training, by head size.")
+    backward: dict[int, AttentionParameters] = Field(min_length=1, description="Training, by head size.")
+    serving: dict[int, AttentionParameters] = Field(
+        default_factory=dict,
+        description="Forward in an inference engine, which also rotates and stores keys, by head size.",
+    )
     implementations: dict[str, Positive] = Field(
-        min_length=1, description="Speed of each implementation relative to the one measured."
+        min_length=1, description="Speed of each training implementation relative to the one measured."
     )
 
 
@@ -85,6 +85,15 @@ class MemoryParameters(Description):
     efficiency: dict[str, Positive] = Field(
         description="Achieved fraction of memory bandwidth by operator (`NAME`, `NAME_backward`); `elementwise` "
         "stands for every operator not named. Counted on the bytes that the operator must move."
+    )
+
+
+class QuantizeParameters(Description):
+    """Turning 16-bit activations into a narrow format before a GEMM, scales included."""
+
+    latency: Seconds = Field(description="All its kernels together: finding the scale, writing.")
+    efficiency: Positive = Field(
+        description="Of memory bandwidth, on the bytes of reading 16 bits and writing the narrow format once."
     )
 
 
@@ -109,6 +118,9 @@ class KernelCalibration(Named):
     gemm: dict[str, GemmParameters] = Field(min_length=1, description="By number format of the operands.")
     attention: AttentionCalibration = Field(description="Fused attention.")
     memory: MemoryParameters = Field(description="Operators limited by memory.")
+    quantize: dict[str, QuantizeParameters] = Field(
+        default_factory=dict, description="Quantisation of activations, by number format."
+    )
     fits: dict[str, Fit] = Field(
         default_factory=dict, description="By part: `gemm.bf16`, `attention.forward`..."
     )

@@ -6,7 +6,8 @@ candidate (tile shape, split) is priced and the cheapest taken, as the library's
     tiles    = ceil(m/tm) * ceil(n/tn) * split * batch
     waves    = tiles/sms, rounded up but for the fraction `wave_overlap` of a wave that neighbours fill
     per wave = 2*tm*tn*(k/split) / rate + tile_overhead + epilogue bytes
-    rate     = efficiency * peak/sms / (1 + operand_cost * (1/tm + 1/tn))      larger tiles read less per FLOP
+    rate     = efficiency * peak/sms * (1 + operand_cost*(1/256 + 1/128)) / (1 + operand_cost*(1/tm + 1/tn)),
+               since larger tiles read less per FLOP; a tile of 256 x 128 has the plain efficiency
     memory   : compulsory bytes plus what a wave's super-tile reads again, over achieved bandwidth
     clock    : kernels much longer than `throttle_time` run `throttle` slower: the power controller has acted by then
 """
@@ -23,6 +24,7 @@ Array = NDArray[np.float64]
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 K_STEP = 64  # elements of k a kernel consumes per main-loop step
+REFERENCE = 1 / 256 + 1 / 128  # operand elements read per product, of the tile that efficiencies refer to
 SHORTEST_SPLIT = 128  # no library splits k into parts shorter than this
 OUTPUT_BYTES = {"fp32": 4.0, "tf32": 4.0}  # everything narrower is accumulated wide and written in 16 bits
 
@@ -46,11 +48,22 @@ def gemm_seconds(
     tm, tn, split = _candidates(parameters.tiles)
     peak, bandwidth, sms, p = chip.peak(dtype), chip.bandwidth, chip.sms, parameters
     width, out = element_bytes(dtype), _output_bytes(dtype, accumulate)
+    # What accumulation adds moves while the next tile multiplies, as far as tiles of a wave overlap at all.
+    plain = _output_bytes(dtype, accumulate=False)
+    stored = plain + (1 - p.wave_overlap) * (out - plain)
 
     depth = np.ceil(k / (split * K_STEP)) * K_STEP
     tiles = np.ceil(m / tm) * np.ceil(n / tn) * split * batch
-    rate = p.efficiency * peak / sms / (1 + p.operand_cost * (1 / tm + 1 / tn))
-    per_wave = 2 * tm * tn * depth / rate + p.tile_overhead + p.epilogue * tm * tn * out / (bandwidth / sms)
+    rate = (
+        p.efficiency
+        * peak
+        / sms
+        * (1 + p.operand_cost * REFERENCE)
+        / (1 + p.operand_cost * (1 / tm + 1 / tn))
+    )
+    per_wave = (
+        2 * tm * tn * depth / rate + p.tile_overhead + p.epilogue * tm * tn * stored / (bandwidth / sms)
+    )
     waves = (1 - p.wave_overlap) * np.ceil(tiles / sms) + p.wave_overlap * np.maximum(tiles / sms, 1)
 
     # A wave of w tiles covers a near-square super-tile; its rows and columns are read once per wave.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.costs.kernels.calibration import MemoryParameters
-from simulator.costs.kernels.chip import Chip
+from simulator.costs.kernels.calibration import MemoryParameters, QuantizeParameters
+from simulator.costs.kernels.chip import Chip, element_bytes
 
 
 def memory_bound_seconds(
@@ -31,3 +31,12 @@ def efficiency_of(op: str, parameters: MemoryParameters) -> float:
         if name in table:
             return table[name]
     return table["elementwise"]
+
+
+def quantize_seconds(
+    elements: ArrayLike, dtype: str, chip: Chip, parameters: QuantizeParameters
+) -> NDArray[np.float64]:
+    """Seconds of turning 16-bit activations into `dtype`, scales included."""
+    size = np.asarray(elements, float) * (2.0 + element_bytes(dtype))
+    result: NDArray[np.float64] = parameters.latency + size / (parameters.efficiency * chip.bandwidth)
+    return result

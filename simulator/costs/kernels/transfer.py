@@ -17,9 +17,9 @@ NEAREST = {
     "volta": "a100-sxm",
     "turing": "a100-sxm",
     "ampere": "a100-sxm",
-    "ada": "a100-sxm",
+    "ada": "l40s",
     "hopper": "h100-sxm",
-    "blackwell": "h100-sxm",
+    "blackwell": "b200",
     "cdna2": "a100-sxm",
     "cdna3": "h100-sxm",
     "tpu": "a100-sxm",
@@ -30,16 +30,16 @@ STAND_INS = {"mxfp8": ("fp8",), "nvfp4": ("mxfp8", "fp8"), "fp8": ("mxfp8",)}
 
 
 def calibration_for(gpu: GPU) -> KernelCalibration:
-    """The calibration that a GPU names, else its architecture's, with `transferred_from` set.
+    """The calibration that a GPU names, else its architecture's; `transferred_from` set if measured on another.
 
     ValueError for an architecture that no measurement is near to, DescriptionError for an unknown name.
     """
-    if gpu.calibration:
-        return load_calibration(gpu.calibration)
-    if gpu.architecture not in NEAREST:
+    if gpu.architecture not in NEAREST and not gpu.calibration:
         raise ValueError(f"no kernel calibration is near {gpu.architecture!r} (known: {', '.join(NEAREST)})")
-    source = load_calibration(NEAREST[gpu.architecture])
-    return source.model_copy(update={"transferred_from": source.transferred_from or source.gpu})
+    found = load_calibration(gpu.calibration or NEAREST[gpu.architecture])
+    if found.gpu == gpu.name or found.transferred_from:
+        return found
+    return found.model_copy(update={"transferred_from": found.gpu})
 
 
 @lru_cache(maxsize=64)

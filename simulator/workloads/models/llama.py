@@ -10,7 +10,7 @@ from simulator.workloads.layers import Layer, Module
 from simulator.workloads.model import FAMILIES
 from simulator.workloads.models.dense_transformer import Transformer
 from simulator.workloads.modules.elementwise import GatedActivation, Residual, Rotary
-from simulator.workloads.modules.linear import ColumnLinear, RowLinear
+from simulator.workloads.modules.linear import ALTERNATE, ColumnLinear, RowLinear
 from simulator.workloads.modules.norms import Norm
 from simulator.workloads.modules.vocabulary import Embedding
 
@@ -49,7 +49,13 @@ class GatedTransformer(Transformer):
         modules: list[Module] = [
             self._norm("norm_1", source),
             ColumnLinear(
-                name="qkv", source="norm_1", inputs=hidden, parts=parts, bias=self.qkv_bias, packed="qkv"
+                name="qkv",
+                source="norm_1",
+                inputs=hidden,
+                parts=parts,
+                bias=self.qkv_bias,
+                packed="qkv",
+                group=ALTERNATE,
             ),
         ]
         if self.qk_norm:
@@ -68,7 +74,7 @@ class GatedTransformer(Transformer):
                 )
         return [
             *modules,
-            Rotary(name="rotary", source="qkv", width=parts[0] + parts[1]),
+            Rotary(name="rotary", group=ALTERNATE, source="qkv", width=parts[0] + parts[1]),
             self._core("rotary", causal=True, dropout=False, window=window),
             *self._projection(parts[0]),
         ]
@@ -77,7 +83,14 @@ class GatedTransformer(Transformer):
         """From the core's output back onto the residual stream."""
         hidden, bias = self.hidden, self.projection_bias
         return [
-            RowLinear(name="projection", source="core_attention", inputs=inputs, outputs=hidden, bias=bias),
+            RowLinear(
+                name="projection",
+                source="core_attention",
+                inputs=inputs,
+                outputs=hidden,
+                bias=bias,
+                group=ALTERNATE,
+            ),
             Residual(name="residual_1", source="projection", width=hidden, bias=bias, dropout=False),
         ]
 
@@ -116,7 +129,7 @@ def gated_mlp(source: str, hidden: int, ffn: int, prefix: str = "", group: str =
             parts=(ffn, ffn),
             bias=False,
             packed="gate_up",
-            group=group,
+            group=group or ALTERNATE,
         ),
         GatedActivation(name=activation, source=gate_up, width=ffn, group=group or "mlp_activation"),
         RowLinear(name=down, source=activation, inputs=ffn, outputs=hidden, bias=False, group=group),

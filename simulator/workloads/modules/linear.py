@@ -6,7 +6,7 @@ parallelism turns their all-reduces into all-gather and reduce-scatter (Korthika
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.modules.gemms import (
@@ -23,6 +23,9 @@ from simulator.workloads.modules.gemms import (
     weight_gradient,
 )
 from simulator.workloads.operators import Gemm
+
+ALTERNATE = "alternate_matmul"
+"""Recompute group of policies that keep every other matrix product of a block (torchtitan's per-operator one)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,13 @@ class ColumnLinear(Module):
         if self.bias and not self.separate_bias and not shard.fused("bias"):
             operations.append(bias_add(self.name, shard.tokens * sum(self._widths(shard)), shard))
         return operations
+
+    def recomputed(self, shard: Shard) -> list[Operation]:
+        """Where every other matrix product is kept, the second of each pair of `parts` is run again."""
+        if self.group != ALTERNATE or len(self.parts) < 2:
+            return self.forward(shard)
+        again = tuple(self.parts[1::2])
+        return replace(self, parts=again, packed="", bias=False).forward(shard)
 
     def backward(self, shard: Shard) -> list[Operation]:
         dtype, size = gemm_dtype(self, shard), full_bytes(shard, self.inputs)

@@ -1,0 +1,289 @@
+"""How is a GPU's kernel calibration made from the measurements that this package carries, or from one's own?
+
+python -m simulator.calibration.fit_kernels a100-sxm-80 > hardware/calibrations/kernels/a100-sxm.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.calibration import fit_attention, fit_gemm, fit_memory
+from simulator.calibration.relative_fit import relative_error
+from simulator.costs.kernels.calibration import (
+    AttentionCalibration,
+    AttentionParameters,
+    Fit,
+    GemmParameters,
+    KernelCalibration,
+    MemoryParameters,
+    QuantizeParameters,
+)
+from simulator.costs.kernels.chip import Chip, chip_of
+from simulator.hardware.gpu import GPU
+from simulator.validation import kernel_data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What was measured of a GPU, and whose parameters stand in for the rest (calibration names)."""
+
+    description: str
+    formats: dict[str, str]  # number format -> as the tables call it; bf16 is in a table of its own for most
+    training_heads: tuple[int, ...] = ()  # head sizes of training attention measured
+    lender: str | None = None
+    implementations: dict[str, float]
+
+
+AMPERE = {"flash1": 0.5, "flash2": 1.0, "flash3": 1.0, "cudnn": 1.0}
+HOPPER = {"flash1": 0.28, "flash2": 0.55, "flash3": 0.95, "cudnn": 1.0}
+BLACKWELL = {"flash1": 0.14, "flash2": 0.27, "flash3": 0.27, "cudnn": 1.0}
+BLOCK = {"fp8": "fp8", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
+
+RECIPES = {
+    "a100-sxm-80": Recipe(
+        description="A100 SXM 80 GB",
+        formats={"bf16": "bf16"},
+        training_heads=(32, 64, 96, 128, 160, 192, 224, 256),
+        implementations=AMPERE,
+    ),
+    "h200": Recipe(
+        description="H200 SXM",
+        formats={"fp8": "fp8", "mxfp8": "fp8_block"},
+        training_heads=(128, 192),
+        lender="a100-sxm",
+        implementations=HOPPER,
+    ),
+    "h100-sxm": Recipe(
+        description="H100 SXM 80 GB",
+        formats={"fp8": "fp8", "mxfp8": "fp8_block"},
+        lender="h200",
+        implementations=HOPPER,
+    ),
+    "gb200": Recipe(
+        description="GB200 (one GPU)",
+        formats=BLOCK,
+        training_heads=(128, 192, 256),
+        lender="h100-sxm",
+        implementations=BLACKWELL,
+    ),
+    "b200": Recipe(description="B200 SXM", formats=BLOCK, lender="gb200", implementations=BLACKWELL),
+    "b300": Recipe(description="B300 SXM", formats=BLOCK, lender="b200", implementations=BLACKWELL),
+    "gb300": Recipe(description="GB300 (one GPU)", formats=BLOCK, lender="gb200", implementations=BLACKWELL),
+    "l40s": Recipe(
+        description="L40S",
+        formats={"fp8": "fp8"},
+        lender="a100-sxm",
+        implementations=AMPERE,
+    ),
+}
+"""In the order in which they can be made: a lender comes before those it lends to."""
+
+LINEAR = "linear layers in inference frameworks (ai-dynamo/aiconfigurator, 2026-08)"
+SERVING = (
+    "causal context attention in TensorRT-LLM, cache writes included (ai-dynamo/aiconfigurator, 2026-08)"
+)
+TRAINING = {
+    "a100-sxm-80": "FlashAttention-2 without mask, fp16 (DebarghaG/estimate-train-time, Perlmutter, 2026-01)",
+    "h200": "cuDNN attention (NVIDIA/cudnn-frontend benchmarks, 2026-02)",
+    "gb200": "cuDNN attention (NVIDIA/cudnn-frontend benchmarks, 2026-04)",
+}
+MEMORY = {
+    "a100-sxm-80": "GPT-NeoX kernels (DebarghaG/estimate-train-time); rotary, embedding, loss: linkedin/Liger-Kernel",
+    "h100-sxm": "linkedin/Liger-Kernel benchmark data, 2026",
+    "h200": "norms: NVIDIA/cudnn-frontend benchmarks, 2026-02",
+    "gb200": "norms: NVIDIA/cudnn-frontend, 2026-02; streams: microsoft/superbenchmark",
+}
+
+
+def calibrate(gpu: GPU, lender: KernelCalibration | None = None) -> KernelCalibration:
+    """The calibration of a GPU of `RECIPES` from the measurements on board; what is missing comes from `lender`.
+
+    Raises KeyError for other GPUs. Takes minutes: every part is fitted once on all rows that are not held, and
+    GEMMs and attention once more for each range of sizes left out.
+    """
+    recipe, chip = RECIPES[gpu.name], chip_of(gpu)
+    made = _Parts({}, {}, {}, {})
+    _add_gemms(made, gpu, chip, recipe, lender)
+    attention = _attention(made, gpu, chip, recipe, lender)
+    memory = _memory(made, gpu, chip, lender)
+    return KernelCalibration(
+        description=recipe.description,
+        gpu=gpu.name,
+        gemm=made.gemm,
+        attention=attention,
+        memory=memory,
+        quantize=made.quantize,
+        fits=made.fits,
+        sources=made.sources,
+    )
+
+
+@dataclass
+class _Parts:
+    """What has been made so far of a calibration."""
+
+    gemm: dict[str, GemmParameters]
+    quantize: dict[str, QuantizeParameters]
+    fits: dict[str, Fit]
+    sources: dict[str, str]
+
+    def borrow(self, part: str, lender: KernelCalibration | None) -> None:
+        if lender is None:
+            raise ValueError(f"{part}: neither measured nor lent")
+        origin = lender.sources.get(part, "")
+        text = origin if origin.startswith("transferred") else f"transferred from {lender.gpu}: {origin}"
+        self.sources[part] = text
+
+
+def _add_gemms(made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe, lender: KernelCalibration | None) -> None:
+    if gpu.name in kernel_data.GPUS:
+        rows = kernel_data.gemms(gpu.name)
+        held = kernel_data.held_gemms(rows)
+        tiles = fit_gemm.TILES[gpu.architecture]
+        base = fit_gemm.fit_gemm(rows[~held], chip, "bf16", tiles)
+        fit = fit_gemm.judged(rows[~held], chip, "bf16", base, kernel_data.range_splits(rows[~held]))
+        unseen = relative_error(
+            fit_gemm.predicted(rows[held], chip, "bf16", base), rows[held].seconds.to_numpy()
+        )
+        holdout = {"weight matrices": unseen, **fit.holdout}
+        made.gemm["bf16"] = base
+        made.fits["gemm.bf16"] = fit.model_copy(update={"holdout": holdout, "note": LINEAR})
+        made.sources["gemm.bf16"] = f"measured: {LINEAR}"
+    elif lender is not None:
+        made.gemm["bf16"] = _refitted(made, gpu, chip, "bf16", "bf16", lender.gemm["bf16"])
+    for dtype, name in recipe.formats.items():
+        if dtype != "bf16":
+            _add_narrow(made, gpu, chip, dtype, name)
+
+
+def _add_narrow(made: _Parts, gpu: GPU, chip: Chip, dtype: str, name: str) -> None:
+    """A format narrower than 16 bits: its GEMMs, and the quantisation measured together with them."""
+    rows = kernel_data.narrow_gemms(gpu.name, name)
+    held = kernel_data.held_gemms(rows)
+    gemm, quantize = fit_gemm.fit_quantized(rows[~held], chip, dtype, made.gemm["bf16"])
+    errors = [
+        relative_error(
+            fit_gemm.predicted_quantized(part, chip, dtype, gemm, quantize), part.seconds.to_numpy()
+        )
+        for part in (rows[~held], rows[held])
+    ]
+    made.gemm[dtype], made.quantize[dtype] = gemm, quantize
+    made.fits[f"gemm.{dtype}"] = Fit(
+        rows=int((~held).sum()),
+        error=errors[0],
+        holdout={"weight matrices": errors[1]},
+        note=f"{name} {LINEAR}",
+    )
+    text = f"measured, products and quantisation together: {name} {LINEAR}"
+    made.sources[f"gemm.{dtype}"] = f"{text}; tiles, latencies and splits as bf16"
+    made.sources[f"quantize.{dtype}"] = text
+
+
+def _refitted(
+    made: _Parts, gpu: GPU, chip: Chip, dtype: str, name: str, base: GemmParameters
+) -> GemmParameters:
+    rows = kernel_data.narrow_gemms(gpu.name, name)
+    held = kernel_data.held_gemms(rows)
+    found = fit_gemm.refit_gemm(rows[~held], chip, dtype, base)
+    made.fits[f"gemm.{dtype}"] = Fit(
+        rows=int((~held).sum()),
+        error=_gemm_error(rows[~held], chip, dtype, found),
+        holdout={"weight matrices": _gemm_error(rows[held], chip, dtype, found)},
+        note=f"{name} {LINEAR}",
+    )
+    some = ", ".join(fit_gemm.FEW)
+    made.sources[f"gemm.{dtype}"] = f"measured ({some}; the rest as the format it extends): {name} {LINEAR}"
+    return found
+
+
+def _gemm_error(rows: pd.DataFrame, chip: Chip, dtype: str, parameters: GemmParameters) -> float:
+    return relative_error(fit_gemm.predicted(rows, chip, dtype, parameters), rows.seconds.to_numpy())
+
+
+def _attention(
+    made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe, lender: KernelCalibration | None
+) -> AttentionCalibration:
+    tables: dict[str, dict[int, AttentionParameters]] = {}
+    for part in ("forward", "backward", "serving"):
+        measured = gpu.name in (kernel_data.FUSED_HEAD_SIZES if part == "serving" else TRAINING)
+        if not measured:
+            made.borrow(f"attention.{part}", lender)
+            tables[part] = getattr(lender.attention, part) if lender else {}
+            continue
+        rows = kernel_data.attention(gpu.name, part)
+        held = kernel_data.held_attention(rows)
+        seen, unseen = rows[~held], rows[held]
+        if part == "serving":
+            found = fit_attention.fit_serving(seen, chip)
+        else:
+            padded = set(np.ceil(seen.head_dim / fit_attention.HEAD_STEP) * fit_attention.HEAD_STEP)
+            found = fit_attention.fit_training(seen, chip, [h for h in recipe.training_heads if h in padded])
+        note = SERVING if part == "serving" else TRAINING[gpu.name]
+        tables[part] = found
+        made.fits[f"attention.{part}"] = Fit(
+            rows=len(seen),
+            error=relative_error(fit_attention.predicted(seen, chip, found), seen.seconds.to_numpy()),
+            holdout={
+                "head counts" if part == "serving" else "shapes": relative_error(
+                    fit_attention.predicted(unseen, chip, found), unseen.seconds.to_numpy()
+                )
+            },
+            note=note,
+        )
+        made.sources[f"attention.{part}"] = f"measured: {note}"
+    made.sources["attention.implementations"] = IMPLEMENTATIONS
+    return AttentionCalibration(**tables, implementations=recipe.implementations)
+
+
+IMPLEMENTATIONS = (
+    "cited: FlashAttention-2 is about twice FlashAttention (Dao 2023); on Hopper FlashAttention-3 and cuDNN are "
+    "1.5 to 2 times FlashAttention-2 (Shah et al. 2024); assumed: on Blackwell FlashAttention-2 and 3 keep "
+    "their Hopper speed"
+)
+
+
+def _memory(made: _Parts, gpu: GPU, chip: Chip, lender: KernelCalibration | None) -> MemoryParameters:
+    rows = kernel_data.memory_bound(gpu.name)
+    if rows.empty:
+        made.borrow("memory", lender)
+        return lender.memory if lender else MemoryParameters(latency=0.0, efficiency={})
+    held = kernel_data.held_memory_bound(rows)
+    base = lender.memory if lender else MemoryParameters(latency=3e-6, efficiency={"elementwise": STREAMING})
+    found = fit_memory.fit_memory(rows[~held], chip, base)
+    errors = [
+        relative_error(fit_memory.predicted(part, chip, found), part.seconds.to_numpy())
+        for part in (rows[~held], rows[held])
+    ]
+    made.fits["memory"] = Fit(
+        rows=int((~held).sum()), error=errors[0], holdout={"sizes": errors[1]}, note=MEMORY[gpu.name]
+    )
+    rest = f"; other operators transferred from {lender.gpu}" if lender else ""
+    made.sources["memory"] = f"measured: {MEMORY[gpu.name]}{rest}"
+    return found
+
+
+STREAMING = 0.85
+"""Of memory bandwidth, for plain streaming: copies and sums on A100 and Blackwell reach 0.83 to 0.93."""
+
+
+def main(names: list[str]) -> None:
+    """Print the calibration of the GPU named (lenders are read from the catalogue)."""
+    from simulator.calibration.kernel_yaml import calibration_yaml
+    from simulator.costs.kernels import load_calibration
+    from simulator.description import load
+
+    (name,) = names
+    lender = RECIPES[name].lender
+    found = calibrate(load("gpu", name), load_calibration(lender) if lender else None)
+    sys.stdout.write(calibration_yaml(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

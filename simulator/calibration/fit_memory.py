@@ -1,0 +1,48 @@
+"""Which latency and which efficiencies explain measured memory-bound operators?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.calibration.fit_gemm import rounded
+from simulator.calibration.relative_fit import Array, Bounds, fit_parameters
+from simulator.costs.kernels.calibration import MemoryParameters
+from simulator.costs.kernels.chip import Chip
+from simulator.costs.kernels.memory_bound import memory_bound_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LATENCY = (5e-7, 3e-5)
+EFFICIENCY = (0.05, 1.0)
+
+
+def fit_memory(rows: pd.DataFrame, chip: Chip, base: MemoryParameters | None = None) -> MemoryParameters:
+    """One latency and an efficiency per operator measured (op, bytes, kernels, seconds); others as in `base`."""
+    ops = sorted(rows.op.unique())
+    bounds: Bounds = {"latency": LATENCY, **dict.fromkeys(ops, EFFICIENCY)}
+    start = {"latency": 3e-6, **dict.fromkeys(ops, 0.7)}
+
+    def predict(values: dict[str, float]) -> Array:
+        efficiency = {op: values[op] for op in ops}
+        return predicted(
+            rows, chip, MemoryParameters.model_construct(latency=values["latency"], efficiency=efficiency)
+        )
+
+    values = rounded(fit_parameters(predict, rows.seconds.to_numpy(), bounds, start))
+    known: Mapping[str, float] = base.efficiency if base else {}
+    return MemoryParameters(latency=values["latency"], efficiency={**known, **{op: values[op] for op in ops}})
+
+
+def predicted(rows: pd.DataFrame, chip: Chip, parameters: MemoryParameters) -> Array:
+    """Predicted seconds of every row."""
+    out = np.empty(len(rows))
+    for op, places in rows.groupby("op").indices.items():
+        part = rows.iloc[places]
+        out[places] = memory_bound_seconds(
+            str(op), part.bytes.to_numpy(), chip, parameters, part.kernels.to_numpy()
+        )
+    return out
