@@ -112,7 +112,7 @@ def _unknown(kind: str, name: str | None, owner: Description, key: str) -> list[
 def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
     """Execute the step; of a pipeline that repeats itself, as few micro-batches as show it."""
     setting = plan.setting
-    if options.periodic and not options.trace:
+    if options.periodic and not options.trace and setting.request is None:  # requests overtake each other
         schedule = setting.plan.schedule_name
         shorter = lengths(schedule, setting.plan.pp, setting.plan.vpp, setting.num_micro_batches)
         for count, period in shorter:

@@ -76,7 +76,8 @@ def blueprint(
     dp = plan.data_parallel(cluster.num_gpus)
     grid = Grid(plan.tp, plan.cp, dp, plan.pp, plan.ep, plan.order, plan.expert_tp, plan.ulysses or 1)
     count = workload.num_micro_batches(cluster.num_gpus)
-    setting = Setting(workload, software, grid, count, options.collapse)
+    progress = library.threads or 1, library.request
+    setting = Setting(workload, software, grid, count, options.collapse, *progress)
     topology = build_topology(cluster)
     folded = communicators(cluster, grid, library).fold(setting.requests(), options.fold)
     setting.communicators = folded

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from simulator.program.chains import Chain, Transfer, chain_of
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
+from simulator.program.units import layer_units
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
@@ -36,19 +36,35 @@ def optimizer_step(
     update = rank.run(update_chain(setting, pricing, layers, counts), after)
     if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
         return
-    for content in setting.content[stage]:
-        for axis, count in (("dp_cp", content.whole.dense), ("edp", content.whole.experts)):
-            gather = parameter_gather(setting, pricing, axis, count)
-            rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+    rank.taken.clear()  # all reductions are through
+    for axis, count, op in handed_out(setting, stage):
+        gather = pricing.communicators.transfer(axis, op, count * setting.parameter_size, pricing.rank_class)
+        rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
 
 
 def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:
     """What brings `count` sharded parameters to every rank of the axis; None where nothing moves."""
-    size, sharers = count * setting.parameter_size, setting.grid.size(axis)
-    if setting.gathers_by_broadcast and sharers > 1:  # each owner hands out its share, one after the other
-        one = pricing.communicators.transfer(axis, "broadcast", size / sharers, pricing.rank_class)
-        return None if one is None else replace(one, latency=sharers * one.latency, work=sharers * one.work)
-    return pricing.communicators.transfer(axis, "all_gather", size, pricing.rank_class)
+    return pricing.communicators.transfer(axis, "all_gather", count * setting.parameter_size, pricing.rank_class)
+
+
+def handed_out(setting: Setting, stage: int) -> list[tuple[str, float, str]]:
+    """(axis, parameters, operation) of every collective that spreads the updated parameters of a stage, in order.
+
+    By broadcast, every rank hands out what it owns. Owners of layers are found as PyTorch's ZeroRedundancyOptimizer
+    does: the largest to whoever has least.
+    """
+    parts = (("dp_cp", "dense"), ("edp", "experts"))
+    chunks = setting.content[stage]
+    if not setting.gathers_by_broadcast:
+        return [(axis, getattr(chunk.whole, part), "all_gather") for chunk in chunks for axis, part in parts]
+    found = []
+    for axis, part in parts:
+        layers = [unit for chunk in chunks for unit in layer_units(chunk.layers)]
+        owned = [0.0] * setting.grid.size(axis)
+        for count in sorted((getattr(layer, part) for layer in layers), reverse=True):
+            owned[owned.index(min(owned))] += count
+        found += [(axis, count, "broadcast_each") for count in owned]
+    return found
 
 
 def _owned(setting: Setting, stage: int) -> float:

@@ -50,6 +50,10 @@ class Setting:
     collapse: bool = True
     num_scheduled: int = field(init=False, default=0)
     """Micro-batches that the program under construction really runs (see `steady_state`)."""
+    threads: int = 1
+    """Collectives of one group that run at a time (`CollectiveCalibration.threads`)."""
+    request: float | None = None
+    """Seconds that a receiver's request travels; None: messages need none (`CollectiveCalibration.request`)."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
 
@@ -220,13 +224,12 @@ class Setting:
             yield "tied", "all_reduce", self.tied_bytes
 
     def _unit_requests(self, unit: Unit) -> Iterator[Request]:
+        gather = "broadcast_each" if self.gathers_by_broadcast else "all_gather"
         for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
             if count:
                 yield axis, self.reduction, count * self.reduction_size
-                if self.gathers_by_broadcast:
-                    yield axis, "broadcast", count * self.parameter_size / self.grid.size(axis)
-                elif self.plan.zero:
-                    yield axis, "all_gather", count * self.parameter_size
+                if self.plan.zero:
+                    yield axis, gather, count * self.parameter_size
 
 
 def _collectives(placed: Placed) -> Iterator[Request]:

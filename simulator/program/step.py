@@ -17,6 +17,9 @@ from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
 from simulator.workloads.operators import Collective
 
+Way = tuple[tuple[Phase, ...], tuple[str, ...], tuple[int, int]]
+"""A pipeline transfer's phases, its lanes at this end, and the classes that send and receive it."""
+
 
 @dataclass(slots=True)
 class Step:
@@ -27,11 +30,11 @@ class Step:
     stage: int
     chains: dict[tuple[object, str], Chain]  # priced before, by content
     rank: RankBuilder = field(init=False)
-    ways: dict[tuple[str, int, bool], tuple[tuple[Phase, ...], tuple[str, ...], int]] = field(default_factory=dict)
+    ways: dict[tuple[str, int, bool], Way] = field(default_factory=dict)
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
-    history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
+    awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
     _last: int | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +91,8 @@ class Step:
             draft.memory(last, rank_class, "activations", -content.activation_bytes, at_end=True)
             draft.memory(first, rank_class, "transient", content.transient_bytes)
             draft.memory(last, rank_class, "transient", -content.transient_bytes, at_end=True)
-        self._send("B", action, last)
+        reduced = self.reductions if self.setting.software.backward_awaits_reduction else []
+        self._send("B", action, last, reduced if self._reduces_now(action.micro_batch) else [])
 
     def _reduces_now(self, action_micro_batch: int) -> bool:
         setting = self.setting
@@ -115,14 +119,17 @@ class Step:
         for index, unit in enumerate(units):
             position = index if direction == "forward" else len(units) - 1 - index
             needs = [*deps, *self._take_blockers()]
+            before = last if last >= 0 else self._last
+            if before is not None:
+                needs.append(before)
             if gather:
-                needs += self._gather(content, unit, position, direction, micro_batch)
+                needs += self._gather(content, unit, position, needs, micro_batch)
             chain = self._chain(content, unit, direction, index == 0)
             ran = self.rank.run(chain, needs, micro_batch, direction)
             if ran is not None:
                 first = ran[0] if first < 0 else first
                 last = ran[1]
-                self.history.append(last)
+                self.awaited.append(needs)
                 deps = []
             if setting.shards_parameters:
                 self._reshard(content, unit, position, direction, index == len(units) - 1, last)
@@ -175,16 +182,19 @@ class Step:
                     self.gathered[(content.chunk, position)] = task
 
     def _gather(
-        self, content: ChunkContent, unit: Unit, position: int, direction: str, micro_batch: int
+        self, content: ChunkContent, unit: Unit, position: int, needs: list[int], micro_batch: int
     ) -> list[int]:
-        """Tasks that bring the unit's parameters; a gather may run `prefetch` units ahead of compute."""
+        """Tasks that bring the parameters of a unit that `needs` tasks besides.
+
+        The gather is issued when the unit starts that is `prefetch` units ahead of it.
+        """
         key = (content.chunk, position)
         if key in self.gathered:
             return [self.gathered[key]]
         if not self.setting.shards_parameters:
             return []
-        ahead = self.setting.plan.zero3.prefetch + 1
-        allowed = self.history[-ahead:][:1] if len(self.history) >= ahead else []
+        ahead = self.setting.plan.zero3.prefetch
+        allowed = needs if ahead == 0 else self.awaited[-ahead] if len(self.awaited) >= ahead else []
         task = self._gather_task(unit, allowed, micro_batch)
         if task is None:
             return []
@@ -261,35 +271,49 @@ class Step:
             return []
         return self._transfer(direction, source, action.micro_batch, sender=False)
 
-    def _send(self, direction: str, action: Action, after: int) -> None:
+    def _send(self, direction: str, action: Action, after: int, reduced: Sequence[int] = ()) -> None:
         setting = self.setting
         virtual = self._virtual(action)
         target = virtual + 1 if direction == "F" else virtual - 1
         if not 0 <= target < setting.num_virtual_stages:
             return
-        tasks = self._transfer(direction, virtual, action.micro_batch, sender=True, after=after)
-        if not setting.overlaps_pipeline:
+        tasks = self._transfer(direction, virtual, action.micro_batch, sender=True, after=[*reduced, after])
+        if not setting.overlaps_pipeline and setting.request is None:  # else the host's socket takes the message in
             self.blockers += tasks
 
     def _transfer(
-        self, direction: str, source: int, micro_batch: int, sender: bool, after: int = -1
+        self, direction: str, source: int, micro_batch: int, sender: bool, after: Sequence[int] = ()
     ) -> list[int]:
         """Join the transfer that leaves virtual stage `source`; both ends call this once for each."""
         setting, rank_class = self.setting, self.pricing.rank_class
         way = (direction, source, sender)
         if way not in self.ways:
             self.ways[way] = self._way(direction, source, sender)
-        phases, lanes, sender_class = self.ways[way]
+        phases, lanes, (here, there) = self.ways[way]
         self.rank.extra += setting.software.p2p_overhead
         if sender:
-            deps = [after] if after >= 0 else []
+            deps = [task for task in after if task >= 0]
         else:
             deps = [self._last] if setting.receives_late and self._last is not None else []
-        key = (direction, sender_class, source, micro_batch)
-        return [setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)]
+            deps = self._request(here, deps, micro_batch)
+        key = (direction, here, source, micro_batch)
+        task = setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)
+        if setting.request is not None:
+            setting.draft.connect(task, here, there)
+        return [task]
 
-    def _way(self, direction: str, source: int, sender: bool) -> tuple[tuple[Phase, ...], tuple[str, ...], int]:
-        """(phases, lanes of this end, sending class) of every transfer that leaves virtual stage `source`."""
+    def _request(self, source: int, deps: list[int], micro_batch: int) -> list[int]:
+        """Ask the sending class for a message; the request queues behind what is being sent to it."""
+        setting, rank_class = self.setting, self.pricing.rank_class
+        if setting.request is None:
+            return deps
+        phase = Phase("pp", "request", 0.0, latency=setting.request)
+        task = setting.draft.add(rank_class, (), (phase,), deps, micro_batch)
+        setting.draft.connect(task, rank_class, source)
+        return [task]
+
+    def _way(self, direction: str, source: int, sender: bool) -> Way:
+        """How every transfer that leaves virtual stage `source` goes."""
         axis = "pair+1" if direction == "F" else "pair-1"
         communicators, place = self.pricing.communicators, 0 if sender else 1
         _, classes = communicators.group(axis, self.pricing.rank_class, place)
@@ -299,7 +323,7 @@ class Step:
         # An empty tensor still tells the receiver that it may go on.
         phase = Phase("pp", label, 0.0) if transfer is None else transfer_phase(transfer, "pp", label, ())
         lane = f"pp-{'send' if sender else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
-        return (phase,), (lane,), classes[0]
+        return (phase,), (lane,), (classes[0], classes[-1])
 
     def _virtual(self, action: Action) -> int:
         return action.chunk * self.setting.plan.pp + self.stage
