@@ -135,14 +135,19 @@ class RankBuilder:
         if transfer is None:
             return None
         phase = transfer_phase(transfer, kind, label, (self.rank_class,))
-        key, lanes = self.meeting(transfer.axis, lane), [self._thread(lane, transfer.seconds)]
+        key, lanes = self.meeting(transfer.axis, lane), [self._thread(lane, transfer)]
         return self.setting.draft.meet(key, self.rank_class, lanes, (phase,), deps, micro_batch)
 
-    def _thread(self, lane: str, seconds: float) -> str:
-        """The lane itself, or that of the thread which has had least to do where several share the work."""
-        if self.setting.threads == 1 or lane not in SHARED_OUT:
+    def _thread(self, lane: str, transfer: Transfer) -> str:
+        """The lane itself, or that of the thread which has had least to do where several share the work.
+
+        Two ranks have one connection, on which their collectives' requests would queue behind each other's data.
+        """
+        setting = self.setting
+        alone = setting.request is not None and setting.grid.size(transfer.axis) == 2
+        if setting.threads == 1 or lane not in SHARED_OUT or alone:
             return lane
         taken = self.taken.setdefault(lane, [0.0] * self.setting.threads)
         thread = taken.index(min(taken))
-        taken[thread] += seconds
+        taken[thread] += transfer.seconds
         return f"{lane} {thread}"

@@ -12,6 +12,7 @@ from simulator.program.pricing import ClassPricing
 from simulator.program.program import Phase
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.schedules import SCHEDULES, Action
+from simulator.program.schedules.lockstep import Message, asked_after
 from simulator.program.setting import ChunkContent, Setting
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
@@ -33,6 +34,8 @@ class Step:
     ways: dict[tuple[str, int, bool], Way] = field(default_factory=dict)
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
+    asked: dict[Message, int] = field(default_factory=dict)  # how many actions are behind when a message is asked for
+    behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
     _last: int | None = None
@@ -45,7 +48,13 @@ class Step:
         self._reside()
         start = self.rank.host_work("step overhead", setting.software.step_overhead, kind="launch")
         self.rank.sync = [] if start is None else [start]
-        schedule = SCHEDULES[plan.schedule_name](self.stage, plan.pp, setting.num_scheduled, plan.vpp)
+        schedules = [
+            SCHEDULES[plan.schedule_name](stage, plan.pp, setting.num_scheduled, plan.vpp)
+            for stage in (range(plan.pp) if self._asks_ahead else (self.stage,))
+        ]
+        schedule = schedules[self.stage] if self._asks_ahead else schedules[0]
+        if self._asks_ahead:
+            self.asked = asked_after(schedules, plan.vpp)[self.stage]
         if setting.gathers_ahead:
             self._gather_everything()
         for action in schedule:
@@ -53,6 +62,7 @@ class Step:
                 self._forward(action)
             else:
                 self._backward(action)
+            self.behind.append(self._last)
         self._reduce_rest()
         self._reduce_tied()
         deps = [*self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
@@ -295,21 +305,30 @@ class Step:
             deps = [task for task in after if task >= 0]
         else:
             deps = [self._last] if setting.receives_late and self._last is not None else []
-            deps = self._request(here, deps, micro_batch)
+            deps = self._request(here, deps, direction, source, micro_batch)
         key = (direction, here, source, micro_batch)
         task = setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)
         if setting.request is not None:
             setting.draft.connect(task, here, there)
         return [task]
 
-    def _request(self, source: int, deps: list[int], micro_batch: int) -> list[int]:
+    @property
+    def _asks_ahead(self) -> bool:
+        """Requests matter, and are not made only when nothing is left to compute."""
+        return self.setting.request is not None and self.setting.plan.vpp > 1
+
+    def _request(self, sender: int, deps: list[int], direction: str, source: int, micro_batch: int) -> list[int]:
         """Ask the sending class for a message; the request queues behind what is being sent to it."""
         setting, rank_class = self.setting, self.pricing.rank_class
         if setting.request is None:
             return deps
+        if self._asks_ahead:
+            count = self.asked[direction, source + 1 if direction == "F" else source - 1, micro_batch]
+            before = self.behind[count - 1] if count else None
+            deps = [] if before is None else [before]
         phase = Phase("pp", "request", 0.0, latency=setting.request)
         task = setting.draft.add(rank_class, (), (phase,), deps, micro_batch)
-        setting.draft.connect(task, rank_class, source)
+        setting.draft.connect(task, rank_class, sender)
         return [task]
 
     def _way(self, direction: str, source: int, sender: bool) -> Way:
