@@ -67,37 +67,55 @@ def state_rule(workload: Workload) -> StateRule:
     )
 
 
-def state_bytes(num_parameters: int, rule: StateRule, num_sharers: int) -> StateBytes:
+def state_bytes(
+    num_parameters: float, rule: StateRule, num_sharers: int, fraction: float = 1.0
+) -> StateBytes:
     """State of `num_parameters` (of one GPU's layers) shared out over `num_sharers` data-parallel ranks.
 
-    ZeRO 1 divides master weights and moments, 2 also gradients, 3 also parameters.
+    ZeRO 1 divides master weights and moments, 2 also gradients, 3 also parameters. `fraction` of the parameters is
+    shared out, the rest is whole on every rank.
     """
-    divided = [num_parameters / num_sharers if rule.zero >= stage else num_parameters for stage in (3, 2, 1)]
+    part = kept_part(fraction, num_sharers)
+    divided = [num_parameters * (part if rule.zero >= stage else 1.0) for stage in (3, 2, 1)]
     return StateBytes(
         divided[0] * rule.parameters, divided[1] * rule.gradients, divided[2] * (rule.master + rule.moments)
     )
 
 
+def kept_part(fraction: float, num_sharers: int) -> float:
+    """Of parameters of which `fraction` is shared out over so many ranks, the part that stands on each."""
+    return 1.0 - fraction + fraction / num_sharers
+
+
 def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
     """State of one GPU's layers; experts are shared out over the ranks that hold the same ones."""
     plan, rule = workload.plan, state_rule(workload)
-    count = sum((layer.parameters(shard) for layer in layers), Parameters())
     sharers, expert_sharers = num_sharers(workload, num_gpus)
-    dense = state_bytes(count.total - count.experts, rule, plan.zero3.shard_group or sharers)
-    experts = state_bytes(count.experts, rule, expert_sharers)
-    return dense + experts + StateBytes(_narrow_copies(count, shard, rule), 0.0, 0.0)
+    total = StateBytes(0.0, 0.0, 0.0)
+    whole = Parameters()
+    for layer in layers:
+        count = layer.parameters(shard)
+        fraction = plan.zero3.fraction_of(layer.kind) if plan.zero == 3 else 1.0
+        total += state_bytes(count.total - count.experts, rule, sharers, fraction)
+        total += state_bytes(count.experts, rule, expert_sharers, fraction)
+        whole += count
+    return total + StateBytes(_copies(whole, workload, shard, rule), 0.0, 0.0)
 
 
 def num_sharers(workload: Workload, num_gpus: int) -> tuple[int, int]:
-    """Ranks that hold the same parameters, and ranks that hold the same experts."""
+    """Ranks that share out dense parameters, and ranks that share out the same experts."""
     plan = workload.plan
     plane = plan.data_parallel(num_gpus) * plan.cp
-    return plane, max(1, plane * plan.tp // (plan.ep * plan.expert_tp))
+    group = plan.zero3.shard_group or plane
+    return group, max(1, group * plan.tp // (plan.ep * plan.expert_tp))
 
 
-def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
-    """fp8 weights kept beside wide ones, row-wise and column-wise (not under ZeRO-3)."""
-    if not shard.low_precision or rule.zero == 3:
+def _copies(count: Parameters, workload: Workload, shard: Shard, rule: StateRule) -> float:
+    """Copies of parameters: fp8 ones beside wide ones, row-wise and column-wise; under ZeRO-3 a secondary shard."""
+    if rule.zero == 3:
+        group = workload.plan.zero3.secondary_group
+        return (count.total - count.experts) * shard.bytes / group if group is not None else 0.0
+    if not shard.low_precision:
         return 0.0
     return 2.0 * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
 
@@ -105,17 +123,22 @@ def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
 def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:
     """ZeRO-3: largest run of gathered layers, prefetched ones included, and gradients in flight.
 
-    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type.
+    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type. Layers that
+    stay gathered over the step are there besides.
     """
+    groups = workload.plan.zero3
     if workload.plan.zero != 3:
         return 0.0
-    sizes = [layer.parameters(shard).total for layer in layers]
-    if not workload.plan.zero3.reshard_after_forward:
-        return sum(sizes) * shard.bytes + max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
-    ahead = workload.plan.zero3.prefetch + 1
-    runs = [sum(sizes[start : start + ahead]) for start in range(len(sizes))]
+    sizes = [groups.fraction_of(layer.kind) * layer.parameters(shard).total for layer in layers]
     gradients = max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
-    return max(runs) * shard.bytes + gradients
+    if not groups.reshard_after_forward:
+        return sum(sizes) * shard.bytes + gradients
+    kept = 0
+    while kept < len(sizes) and sum(sizes[: kept + 1]) * shard.bytes <= groups.unsharded:
+        kept += 1
+    ahead = groups.prefetch + 1
+    runs = [sum(sizes[start : start + ahead]) for start in range(kept, len(sizes))]
+    return (sum(sizes[:kept]) + max(runs, default=0.0)) * shard.bytes + gradients
 
 
 def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:

@@ -73,8 +73,7 @@ def blueprint(
 ) -> Blueprint:
     """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
     plan = workload.plan
-    dp = plan.data_parallel(cluster.num_gpus)
-    grid = Grid(plan.tp, plan.cp, dp, plan.pp, plan.ep, plan.order, plan.expert_tp, plan.ulysses or 1)
+    grid = Grid.of(plan, cluster.num_gpus)
     count = workload.num_micro_batches(cluster.num_gpus)
     setting = Setting(workload, software, grid, count, options.collapse)
     topology = build_topology(cluster)

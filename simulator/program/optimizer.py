@@ -9,6 +9,7 @@ from simulator.program.chains import Chain, Transfer, chain_of
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
+from simulator.program.sharding import gathers, owned_parameters
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
@@ -20,7 +21,8 @@ def optimizer_step(
     setting: Setting, pricing: ClassPricing, rank: RankBuilder, stage: int, deps: Sequence[int]
 ) -> None:
     """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters."""
-    counts = _owned(setting, stage)
+    placed = [one for content in setting.content[stage] for one in content.layers]
+    counts = owned_parameters(setting, placed)
     if not counts:
         return
     norm = rank.run(norm_chain(setting, pricing, counts), deps)
@@ -32,12 +34,12 @@ def optimizer_step(
         after = [meeting] if meeting is not None else after
     if setting.software.optimizer.host_synchronisations:
         rank.sync += after
-    layers = [placed.layer for content in setting.content[stage] for placed in content.layers]
+    layers = [one.layer for one in placed]
     update = rank.run(update_chain(setting, pricing, layers, counts), after)
     if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
         return
     for content in setting.content[stage]:
-        for axis, count in (("dp_cp", content.whole.dense), ("edp", content.whole.experts)):
+        for axis, count in gathers(setting, content.whole, "forward"):
             gather = parameter_gather(setting, pricing, axis, count)
             rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
 
@@ -49,15 +51,6 @@ def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: 
         one = pricing.communicators.transfer(axis, "broadcast", size / sharers, pricing.rank_class)
         return None if one is None else replace(one, latency=sharers * one.latency, work=sharers * one.work)
     return pricing.communicators.transfer(axis, "all_gather", size, pricing.rank_class)
-
-
-def _owned(setting: Setting, stage: int) -> float:
-    """Parameters that one rank of the stage updates."""
-    dense = sum(content.whole.dense for content in setting.content[stage])
-    experts = sum(content.whole.experts for content in setting.content[stage])
-    if setting.plan.zero == 0:
-        return float(dense + experts)
-    return dense / setting.grid.size("dp_cp") + experts / setting.grid.size("edp")
 
 
 def norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:

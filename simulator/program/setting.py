@@ -9,6 +9,7 @@ from functools import cached_property
 from simulator.costs.software import SoftwareProfile
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
+from simulator.program.sharding import gathers, kept_units, reductions
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
@@ -52,6 +53,7 @@ class Setting:
     """Micro-batches that the program under construction really runs (see `steady_state`)."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
+    _kept: dict[int, int] = field(init=False, repr=False, default_factory=dict)
 
     @cached_property
     def plan(self) -> Plan:
@@ -150,8 +152,14 @@ class Setting:
     def parameter_size(self) -> float:
         """Bytes per parameter element on the wire: gathered in the type that compute uses."""
         if self.shards_parameters:
-            return DTYPE_BYTES[self.workload.activation_dtype]
+            return DTYPE_BYTES[self.plan.zero3.gather_dtype or self.workload.activation_dtype]
         return DTYPE_BYTES[self.workload.parameter_dtype]
+
+    @cached_property
+    def gathered_size(self) -> float:
+        """Bytes per gathered parameter in memory."""
+        widened = self.plan.zero3.gather_dtype == "int8"  # which no kernel computes in
+        return DTYPE_BYTES[self.workload.activation_dtype] if widened else self.parameter_size
 
     # --- pipeline ----------------------------------------------------------------------------------------------------
 
@@ -220,13 +228,24 @@ class Setting:
             yield "tied", "all_reduce", self.tied_bytes
 
     def _unit_requests(self, unit: Unit) -> Iterator[Request]:
-        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
-            if count:
-                yield axis, self.reduction, count * self.reduction_size
+        for is_last in (False, True):
+            for chain in reductions(self, unit, is_last):
+                for axis, op, count in chain:
+                    yield axis, op, count * self.reduction_size
+        if not self.plan.zero:
+            return
+        for direction in ("forward", "backward"):
+            for axis, count in gathers(self, unit, direction):
                 if self.gathers_by_broadcast:
                     yield axis, "broadcast", count * self.parameter_size / self.grid.size(axis)
-                elif self.plan.zero:
+                else:
                     yield axis, "all_gather", count * self.parameter_size
+
+    def kept_units(self, content: ChunkContent) -> int:
+        """Units of the chunk that stay gathered over the step."""
+        if content.virtual not in self._kept:
+            self._kept[content.virtual] = kept_units(self, content.units)
+        return self._kept[content.virtual]
 
 
 def _collectives(placed: Placed) -> Iterator[Request]:

@@ -13,6 +13,7 @@ from simulator.program.program import Phase
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.schedules import SCHEDULES, Action
 from simulator.program.setting import ChunkContent, Setting
+from simulator.program.sharding import gathers, reductions
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
 from simulator.workloads.operators import Collective
@@ -125,7 +126,7 @@ class Step:
                 self.history.append(last)
                 deps = []
             if setting.shards_parameters:
-                self._reshard(content, unit, position, direction, index == len(units) - 1, last)
+                self._reshard(content, unit, position, direction, index == len(units) - 1, last, micro_batch)
             if reduce:
                 self._reduce(unit, [last] if last >= 0 else [], micro_batch)
         if last >= 0:
@@ -170,7 +171,7 @@ class Step:
         """Parameters updated by the last step are gathered while the first forward runs."""
         for content in self.setting.content[self.stage]:
             for position, unit in enumerate(content.units):
-                task = self._gather_task(unit, [], -1)
+                task = self._gather_task(unit, "forward", [], -1)
                 if task is not None:
                     self.gathered[(content.chunk, position)] = task
 
@@ -185,48 +186,64 @@ class Step:
             return []
         ahead = self.setting.plan.zero3.prefetch + 1
         allowed = self.history[-ahead:][:1] if len(self.history) >= ahead else []
-        task = self._gather_task(unit, allowed, micro_batch)
+        task = self._gather_task(unit, direction, allowed, micro_batch)
         if task is None:
             return []
         self.gathered[key] = task
-        size = unit.parameters.total * self.setting.parameter_size
-        self.setting.draft.memory(task, self.pricing.rank_class, "gathered parameters", size)
+        self.setting.draft.memory(task, self.pricing.rank_class, "gathered parameters", self._gathered_bytes(unit))
         return [task]
 
-    def _gather_task(self, unit: Unit, deps: list[int], micro_batch: int) -> int | None:
+    def _gathered_bytes(self, unit: Unit) -> float:
+        setting = self.setting
+        return sum(count for _, count in gathers(setting, unit, "forward")) * setting.gathered_size
+
+    def _gather_task(self, unit: Unit, direction: str, deps: list[int], micro_batch: int) -> int | None:
         last = None
-        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
+        for axis, count in gathers(self.setting, unit, direction):
             transfer = parameter_gather(self.setting, self.pricing, axis, count)
             task = self.rank.communicate(transfer, "dp", "gather parameters", "dp-gather", deps, micro_batch)
             last = task if task is not None else last
         return last
 
     def _reshard(
-        self, content: ChunkContent, unit: Unit, position: int, direction: str, is_last: bool, after: int
+        self,
+        content: ChunkContent,
+        unit: Unit,
+        position: int,
+        direction: str,
+        is_last: bool,
+        after: int,
+        micro_batch: int,
     ) -> None:
-        """Drop gathered parameters, except those that are needed again at once."""
-        key = (content.chunk, position)
+        """Drop gathered parameters, except those that are needed again at once, or kept over the step."""
+        setting, key = self.setting, (content.chunk, position)
         keeps = direction == "forward" and (
-            not self.setting.plan.zero3.reshard_after_forward or (is_last and self.setting.plan.pp == 1)
+            not setting.plan.zero3.reshard_after_forward or (is_last and setting.plan.pp == 1)
         )
+        if position < setting.kept_units(content):
+            keeps = direction == "forward" or micro_batch < setting.num_scheduled - 1
         if keeps or key not in self.gathered or after < 0:
             return
         del self.gathered[key]
-        size = unit.parameters.total * self.setting.parameter_size
-        self.setting.draft.memory(after, self.pricing.rank_class, "gathered parameters", -size, at_end=True)
+        size = -self._gathered_bytes(unit)
+        setting.draft.memory(after, self.pricing.rank_class, "gathered parameters", size, at_end=True)
 
     # --- gradient reduction ----------------------------------------------------------------------------------------
 
     def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int) -> None:
-        setting, op = self.setting, self.setting.reduction
-        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
-            size = count * setting.reduction_size
-            transfer = self.pricing.communicators.transfer(axis, op, size, self.pricing.rank_class)
-            task = self.rank.communicate(transfer, "dp", "reduce gradients", "dp", deps, micro_batch)
-            if task is not None:
-                self.reductions.append(task)
-                if not setting.overlaps_gradients:
-                    self.blockers.append(task)
+        setting = self.setting
+        is_last = micro_batch in (-1, setting.num_scheduled - 1)
+        for chain in reductions(setting, unit, is_last):
+            needs = list(deps)
+            for axis, op, count in chain:
+                size = count * setting.reduction_size
+                transfer = self.pricing.communicators.transfer(axis, op, size, self.pricing.rank_class)
+                task = self.rank.communicate(transfer, "dp", "reduce gradients", "dp", needs, micro_batch)
+                if task is not None:
+                    needs = [task]
+                    self.reductions.append(task)
+                    if not setting.overlaps_gradients:
+                        self.blockers.append(task)
 
     def _reduce_rest(self) -> None:
         """Without overlap, everything is reduced after the last backward."""

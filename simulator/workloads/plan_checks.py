@@ -68,11 +68,22 @@ def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
 
 
 def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
-    """Hybrid sharding groups divide the data-parallel ranks."""
-    group, plan = workload.plan.zero3.shard_group, workload.plan
-    ranks = plan.data_parallel(num_gpus) * plan.cp
+    """Groups that share one copy divide the data-parallel ranks, and hold whole copies of the experts."""
+    plan = workload.plan
+    groups, ranks = plan.zero3, plan.data_parallel(num_gpus) * plan.cp
+    group = groups.shard_group
     if group is not None and ranks % group:
         yield "plan.zero3.shard_group", f"{group} does not divide dp x cp = {ranks}"
+    elif group is not None and plan.ep > 1:
+        wide, experts = group * plan.tp, plan.ep * plan.expert_tp
+        if wide % experts and experts % wide:
+            message = (
+                f"{group} x tp {plan.tp} = {wide} and ep x experts.tp = {experts} do not divide one another"
+            )
+            yield "plan.zero3.shard_group", message
+    shared, name = (ranks, "dp x cp") if group is None else (group, "shard_group")
+    if groups.secondary_group is not None and shared % groups.secondary_group:
+        yield "plan.zero3.secondary_group", f"{groups.secondary_group} does not divide {name} = {shared}"
 
 
 def check_model_sharding(workload: Workload) -> Faults:
@@ -180,8 +191,19 @@ def check_zero(workload: Workload) -> Faults:
             "plan.zero",
             f"zero 2 cannot accumulate over the micro-batches of pp {plan.pp}; use zero 1 (or 3)",
         )
-    if plan.zero != 3 and plan.zero3.shard_group is not None:
-        yield "plan.zero3.shard_group", f"needs zero 3, but zero is {plan.zero}"
+    kinds = dict.fromkeys(layer.kind for layer in workload.model.layers())
+    for kind in plan.zero3.fractions:
+        if kind not in kinds:
+            hint = suggestion(kind, kinds)
+            yield (
+                "plan.zero3.fractions",
+                f"unknown kind of layer {kind!r}{hint} (this model has: {listing(list(kinds))})",
+            )
+    if plan.zero == 3:
+        return
+    given = plan.zero3.model_dump(exclude={"prefetch", "reshard_after_forward"}, exclude_defaults=True)
+    for key in given:
+        yield f"plan.zero3.{key}", f"needs zero 3, but zero is {plan.zero}"
 
 
 def check_order(workload: Workload) -> Faults:

@@ -152,6 +152,8 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
     plan["attention"] = draw(st.sampled_from(["flash", "unfused"]))
     plan["order"] = draw(st.permutations(("tp", "cp", "dp", "pp")))
     plan |= draw(_contexts(plan, world))
+    if plan["zero"] == 3:
+        plan["zero3"] = draw(_sharings(world // plan["tp"] // plan["pp"]))
     if pp > 1 and vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["gpipe", "1f1b"]))
     if draw(st.integers(0, 2)) == 0:
@@ -178,16 +180,39 @@ def _contexts(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, An
 
 
 @st.composite
+def _sharings(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
+    """Ways of sharing parameters out over the ranks that hold the same ones."""
+    group = draw(st.sampled_from([None, *(d for d in (1, 2, 4, 8) if ranks % d == 0)]))
+    second = draw(st.sampled_from([None, *(d for d in (1, 2, 4) if (group or ranks) % d == 0)]))
+    return {
+        "shard_group": group,
+        "secondary_group": second,
+        "sum_copies_last": draw(st.booleans()),
+        "fraction": draw(st.sampled_from([1.0, 1.0, 0.5, 0.0])),
+        "unsharded": draw(st.sampled_from([0.0, 2e6])),
+        "prefetch": draw(st.sampled_from([0, 1, 3])),
+        "reshard_after_forward": draw(st.booleans()),
+    }
+
+
+@st.composite
 def _mixtures(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, Any]:
     """A model with experts, spread in one of the ways that the plan allows."""
     tp = plan["tp"]
     etp = draw(st.sampled_from([d for d in (1, 2, 4) if tp % d == 0])) if plan["sequence_parallel"] else tp
     plane = world // plan["pp"] // etp
-    ep = draw(st.sampled_from([d for d in (1, 2, 4, 8) if plane % d == 0]))
+    ep = draw(st.sampled_from([d for d in (1, 2, 4, 8) if plane % d == 0 and _shares(plan, etp * d)]))
     load = draw(st.sampled_from(["balanced", "random", "zipf", "dirichlet"]))
     capacity = draw(st.sampled_from([None, 1.5]))
     experts = {"tp": etp, "load": load, "capacity": capacity, "deduplicated": draw(st.booleans())}
     return {"family": "moe", "ep": ep, "experts": experts}
+
+
+def _shares(plan: dict[str, Any], experts: int) -> bool:
+    """Whether groups that share one copy hold whole copies of experts on so many ranks, or parts of one."""
+    group = plan.get("zero3", {}).get("shard_group")
+    wide = plan["tp"] * (group or 0)
+    return group is None or wide % experts == 0 or experts % wide == 0
 
 
 FABRICS = (
