@@ -53,6 +53,9 @@ class GpuPower(Description):
 
     idle: Watts = Field(description="Drawn when nothing runs.")
     max: Watts = Field(gt=0, description="The board's power limit.")
+    streaming: Watts | None = Field(
+        None, description="Drawn by a kernel that streams from memory at full bandwidth; null: 0.7 of the limit."
+    )
 
 
 class GPU(Named):

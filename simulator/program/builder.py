@@ -9,6 +9,7 @@ import numpy as np
 
 from simulator.costs.collectives import CollectiveCalibration, CollectiveCost, GroupShape, collective_cost
 from simulator.costs.kernels import calibration_for
+from simulator.costs.power import rested
 from simulator.costs.software import SoftwareProfile
 from simulator.hardware.cluster import Cluster
 from simulator.hardware.topology import build_topology
@@ -85,8 +86,11 @@ def blueprint(
     alike = len(set(gpus)) == 1
     for rank_class, together in enumerate([(c,) for c in range(len(gpus))] if alike else lockstep(folded)):
         kinds = dict.fromkeys(gpus[other] for other in together)
-        priced = tuple((gpu, calibration_for(gpu)) for gpu in kinds)
-        pricings.append(ClassPricing(rank_class, priced, software, folded))
+        calibrations = [calibration_for(gpu) for gpu in kinds]
+        priced = tuple((gpu, rested(c)) for gpu, c in zip(kinds, calibrations, strict=True))
+        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), software, folded)
+        stage = int(stages[folded.representatives[rank_class]])
+        pricings.append(pricing.under_power_limit(setting.operations(stage), calibrations))
     stage_of_class = tuple(stages[folded.representatives].tolist())
     return Blueprint(setting, folded, pricings, stage_of_class, [{} for _ in pricings])
 

@@ -14,6 +14,7 @@ from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
 from simulator.workloads.layers import Shard
+from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 from simulator.workloads.plan import Plan
 from simulator.workloads.workload import Workload
@@ -206,6 +207,18 @@ class Setting:
             return 0.0
         parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
         return parameters.embeddings * self.reduction_size
+
+    def operations(self, stage: int) -> Iterator[tuple[Operation, int]]:
+        """What a rank of the stage does for one micro-batch: distinct operations, and how often."""
+        placed: dict[tuple[int, int], tuple[Placed, int]] = {}
+        for content in self.content[stage]:
+            for p in content.layers:
+                key = (id(p.layer), id(p.shard))
+                placed[key] = (p, placed[key][1] + 1 if key in placed else 1)
+        for p, count in placed.values():
+            layer, shard = p.layer, p.shard
+            for operation in (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)):
+                yield operation, count
 
     # --- what will be sent ---------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class Workload(Named):
         self,
         fusions: frozenset[str],
         flash: str | None,
-        tp_overlap: bool = True,
+        tp_overlap: bool | str = True,
         accumulate: bool = True,
         recompute: str | None = None,
     ) -> Shard:
