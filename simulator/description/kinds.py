@@ -111,7 +111,7 @@ _TABLE = (
         "simulator.workloads.workload:Workload",
         (("model", "model"), ("plan", "plan")),
     ),
-    Kind("sweep", "workloads/sweeps", "many designs to run"),
+    Kind("sweep", "workloads/sweeps", "many designs to run", "simulator.sweeps.sweep:Sweep"),
     Kind("study", "workloads/studies", "a published system and what it found"),
 )
 
