@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 
+from simulator.program.schedules import SCHEDULES
 from simulator.workloads.layers import Layer, Parameters, Shard
 from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.workload import Workload
@@ -153,7 +156,8 @@ def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_
 def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
     """Most forward chunks of a stage whose backward has not run (Narayanan et al. 2021).
 
-    GPipe: all m; 1F1B: p - stage; interleaved: (v - 1) p + 2 (p - stage - 1) + 1 chunks.
+    GPipe: all m; 1F1B: p - stage; interleaved: (v - 1) p + 2 (p - stage - 1) + 1 chunks. Others are counted out;
+    where the weight gradient runs apart, a chunk flies until then.
     """
     total = num_micro_batches * chunks
     if schedule == "gpipe":
@@ -162,7 +166,16 @@ def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batch
         if num_micro_batches == num_stages:
             return total
         return min(total, (chunks - 1) * num_stages + 2 * (num_stages - stage - 1) + 1)
-    return min(total, num_stages - stage)
+    if schedule == "1f1b":
+        return min(total, num_stages - stage)
+    return _most_alive(schedule, stage, num_stages, min(num_micro_batches, 4 * num_stages + 1), chunks)
+
+
+@lru_cache(maxsize=4096)
+def _most_alive(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
+    actions = SCHEDULES[schedule](stage, num_stages, num_micro_batches, chunks)
+    change = {"F": 1, "B": -1, "W": -1, "I": 0}
+    return max(accumulate(change[action.op] for action in actions), default=0)
 
 
 def recomputed_blocks(blocks_per_chunk: Sequence[int], recompute_layers: int | None) -> list[int]:

@@ -52,10 +52,11 @@ class Blueprint:
     stage_of_class: tuple[int, ...]
     chains: list[dict[tuple[object, str], Chain]] = field(default_factory=list)
 
-    def build(self, num_micro_batches: int | None = None) -> Built:
-        """The program of a step, of another number of micro-batches if one is given."""
+    def build(self, num_micro_batches: int | None = None, num_steps: int = 1) -> Built:
+        """The program of a step, of another number of micro-batches if one is given; or of several, run together."""
         setting, folded = self.setting, self.communicators
         setting.num_scheduled = num_micro_batches or setting.num_micro_batches
+        setting.num_steps = num_steps
         members = np.bincount(folded.folding.rank_class).tolist()
         ranks = folded.representatives.tolist()
         names = [f"stage {s} (rank {r})" for s, r in zip(self.stage_of_class, ranks, strict=True)]

@@ -87,9 +87,7 @@ class Communicators:
     def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
         found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
-        used = _limiting_links(
-            self.topology, [x for x, _ in found.values()], [f for _, f in found.values()]
-        )
+        used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
         position = np.full(self.topology.num_links, -1, dtype=np.int64)
         position[used] = np.arange(len(used))
         layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
@@ -187,7 +185,9 @@ class FoldedCommunicators:
         rate, cap = self._nominal_rate(layer, group, efficiency), inf
         if cost.stretch > 1.0:
             cap = self._rate_alone(layer, group, efficiency) / cost.stretch
-        return Transfer(axis, cost.latency, cost.volume, draws, min(rate, cap), cost.gpu_share, cost.algorithm, cap)
+        return Transfer(
+            axis, cost.latency, cost.volume, draws, min(rate, cap), cost.gpu_share, cost.algorithm, cap
+        )
 
     def _efficiency(self, link_class: int, cost: CollectiveCost, shape: GroupShape) -> float:
         """Achieved fraction of a link's capacity; host links count as scale-up where no network is crossed."""
@@ -263,7 +263,9 @@ def _evened(topology: Topology, loads: Loads) -> Loads:
     depends on, the members of a group are interchangeable.
     """
     group, link, amount = loads
-    own = np.array([kind.startswith(ENDPOINTS) for kind in topology.kind_names], dtype=bool)[topology.kind[link]]
+    own = np.array([kind.startswith(ENDPOINTS) for kind in topology.kind_names], dtype=bool)[
+        topology.kind[link]
+    ]
     key = group * len(topology.kind_names) + topology.kind[link]
     _, which, size = np.unique(key, return_inverse=True, return_counts=True)
     mean = np.bincount(which, weights=amount) / size
@@ -277,9 +279,7 @@ Feeds = tuple[Ints, Ints]
 """Keys link x num_links + NIC link: which NICs send, and which receive, what crosses a switch-to-switch link."""
 
 
-def link_loads(
-    topology: Topology, found: Any, pattern: str
-) -> tuple[Loads, Feeds]:
+def link_loads(topology: Topology, found: Any, pattern: str) -> tuple[Loads, Feeds]:
     """Rows (group, link, amount): what one byte of volume puts on every link; and the NICs behind fabric links."""
     group, source, destination, share = found
     up, down = destination == REDUCER, source == REDUCER

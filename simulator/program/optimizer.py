@@ -19,29 +19,35 @@ MOMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
 
 def optimizer_step(
     setting: Setting, pricing: ClassPricing, rank: RankBuilder, stage: int, deps: Sequence[int]
-) -> None:
-    """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters."""
+) -> list[int]:
+    """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters.
+
+    Returns the tasks that the next forward waits for.
+    """
     placed = [one for content in setting.content[stage] for one in content.layers]
     counts = owned_parameters(setting, placed)
     if not counts:
-        return
+        return list(deps)
     norm = rank.run(norm_chain(setting, pricing, counts), deps)
     after = [norm[1]] if norm is not None else list(deps)
-    if setting.software.optimizer.norm_passes:
+    if setting.software.optimizer.norm_passes and not setting.overlaps_steps:
         # Every rank of the replica learns the norm before any may go on: a barrier of a few bytes.
         transfer = pricing.communicators.latency_only("model", "all_reduce", 4.0, pricing.rank_class)
         meeting = rank.communicate(transfer, "optimizer", "sum of norms", "dp", after)
         after = [meeting] if meeting is not None else after
-    if setting.software.optimizer.host_synchronisations:
+    if setting.software.optimizer.host_synchronisations and not setting.overlaps_steps:
         rank.sync += after
     layers = [one.layer for one in placed]
     update = rank.run(update_chain(setting, pricing, layers, counts), after)
     if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
-        return
+        return [] if update is None else [update[1]]
+    awaited = [update[1]]
     for content in setting.content[stage]:
         for axis, count in gathers(setting, content.whole, "forward"):
             gather = parameter_gather(setting, pricing, axis, count)
-            rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+            task = rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+            awaited += [] if task is None else [task]
+    return awaited
 
 
 def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:

@@ -9,6 +9,8 @@ from functools import cached_property
 from simulator.costs.software import SoftwareProfile
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
+from simulator.program.schedules import SCHEDULES, Schedule
+from simulator.program.schedules.placement import Placement
 from simulator.program.sharding import gathers, kept_units, reductions
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
@@ -36,6 +38,11 @@ class ChunkContent:
         return sum(p.layer.activation_bytes(p.shard) for p in self.layers)
 
     @cached_property
+    def postponed_bytes(self) -> float:
+        """Kept from the input gradient to the weight gradient where they run apart, per micro-batch."""
+        return sum(p.layer.postponed_bytes(p.shard) for p in self.layers)
+
+    @cached_property
     def transient_bytes(self) -> float:
         """Peak that lives only while one layer runs backward."""
         return max((p.layer.transient_bytes(p.shard) for p in self.layers), default=0.0)
@@ -51,7 +58,9 @@ class Setting:
     num_micro_batches: int
     collapse: bool = True
     num_scheduled: int = field(init=False, default=0)
-    """Micro-batches that the program under construction really runs (see `steady_state`)."""
+    """Micro-batches per step that the program under construction really runs (see `steady_state`)."""
+    num_steps: int = field(init=False, default=1)
+    """Steps that it runs one into the other."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
     _kept: dict[int, int] = field(init=False, repr=False, default_factory=dict)
@@ -84,9 +93,11 @@ class Setting:
     def content(self) -> list[list[ChunkContent]]:
         """Chunks by [stage][chunk]."""
         plan = self.plan
-        placed = chunks(self.workload.model.layers(), plan.pp, plan.vpp, plan.layers_per_stage)
+        layers = self.workload.model.layers()
+        placed = chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement)
         return [
-            [self._content(stage, chunk, placed) for chunk in range(plan.vpp)] for stage in range(plan.pp)
+            [self._content(stage, chunk, placed) for chunk in range(len(held))]
+            for stage, held in enumerate(self.placement.parts)
         ]
 
     def _content(self, stage: int, chunk: int, placed: list) -> ChunkContent:  # type: ignore[type-arg]
@@ -105,7 +116,8 @@ class Setting:
         else:
             units = one_unit(layers)
         (whole,) = one_unit(layers)
-        return ChunkContent(chunk, chunk * self.plan.pp + stage, tuple(layers), tuple(units), whole)
+        part = self.placement.parts[stage][chunk]
+        return ChunkContent(chunk, part, tuple(layers), tuple(units), whole)
 
     # --- data parallelism --------------------------------------------------------------------------------------------
 
@@ -170,23 +182,46 @@ class Setting:
         return self.software.synchronous_p2p and self.plan.pp > 1
 
     @cached_property
+    def overlaps_steps(self) -> bool:
+        """A stage goes on to the next step while others are still in this one."""
+        return self.plan.overlap.steps or not self.schedule.flushes
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return SCHEDULES[self.plan.schedule_name]
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Which part of the model stands where."""
+        return self.schedule.placement(self.plan.pp, self.plan.vpp)
+
+    @cached_property
+    def num_chunks(self) -> int:
+        """Model chunks on every stage."""
+        return len(self.placement.parts[0])
+
+    def pair_axis(self, source: int, target: int) -> str:
+        """The axis of the transfers from one stage to another: every stage sends equally far, wrapping round."""
+        step, num_stages = target - source, self.plan.pp
+        if num_stages > 2 and abs(step) == num_stages - 1:
+            step = -1 if step > 0 else 1
+        return f"pair{step:+d}"
+
+    @cached_property
     def receives_late(self) -> bool:
         """A stage asks for its input only when it has nothing left to compute.
 
         Interleaved schedules exchange in lockstep with the sender, ahead of need.
         """
-        return not self.overlaps_pipeline and self.plan.vpp == 1
-
-    @cached_property
-    def num_virtual_stages(self) -> int:
-        return self.plan.pp * self.plan.vpp
+        return not self.overlaps_pipeline and self.num_chunks == 1
 
     @cached_property
     def boundary_bytes(self) -> list[float]:
-        """Bytes per GPU that cross from each virtual stage to the next, per micro-batch."""
-        sizes = []
-        for virtual in range(self.num_virtual_stages - 1):
-            content = self.content[virtual % self.plan.pp][virtual // self.plan.pp]
+        """Bytes per GPU that cross from each part of the model to the next, per micro-batch."""
+        parts = {content.virtual: content for stage in self.content for content in stage}
+        sizes: list[float] = []
+        for part in range(self.placement.num_parts - 1):
+            content = parts[part]
             if content.layers:
                 sizes.append(content.layers[-1].layer.output_bytes(content.layers[-1].shard))
             else:  # an empty chunk hands on what it received
@@ -203,7 +238,7 @@ class Setting:
     @cached_property
     def tied_bytes(self) -> float:
         """Bytes of the shared embedding's gradient that first and last stage add up."""
-        if not self.workload.model.tied or self.plan.pp == 1:
+        if not self.workload.model.tied or self.placement.ends_meet:
             return 0.0
         parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
         return parameters.embeddings * self.reduction_size
@@ -233,12 +268,23 @@ class Setting:
                     seen |= set(self._unit_requests(unit))
         yield from sorted(seen)
         for size in dict.fromkeys(self.boundary_bytes):
-            yield "pair+1", "send_recv", size
-            yield "pair-1", "send_recv", size
+            for axis in self._pair_axes():
+                yield axis, "send_recv", size
             if self.scatter > 1:
                 yield "tp", "all_gather", size * self.scatter
         if self.tied_bytes:
             yield "tied", "all_reduce", self.tied_bytes
+
+    def _pair_axes(self) -> list[str]:
+        """Every axis on which neighbouring parts exchange, in both directions."""
+        placement, found = self.placement, {}
+        for stage, held in enumerate(placement.parts):
+            for chunk in range(len(held)):
+                for step in (1, -1):
+                    peer = placement.neighbour(stage, chunk, step)
+                    if peer is not None and peer[0] != stage:
+                        found[self.pair_axis(stage, peer[0])] = True
+        return list(found)
 
     def _unit_requests(self, unit: Unit) -> Iterator[Request]:
         for is_last in (False, True):

@@ -23,9 +23,9 @@ Reduction = tuple[str, str, float]
 
 
 def gathers(setting: Setting, unit: Unit, direction: str) -> list[Gather]:
-    """What brings a unit's sharded parameters together; `direction` is forward or backward."""
+    """What brings a unit's sharded parameters together; `direction`: forward, or any part of backward."""
     groups = setting.plan.zero3
-    second = direction == "backward" and groups.secondary_group is not None and groups.reshard_after_forward
+    second = direction != "forward" and groups.secondary_group is not None and groups.reshard_after_forward
     dense, experts = _sharded(setting, unit)
     grouped = groups.shard_group is not None
     axis = "secondary" if second else "shard" if grouped else "dp_cp"

@@ -94,10 +94,12 @@ def _along_the_path(
     if repetition is None:
         return summed(path)
     repeated = set(repetition.tasks.tolist())
-    once = {
-        name: s / (1 + repetition.count) for name, s in summed([t for t in path if t in repeated]).items()
-    }
+    times = repetition.count + (not repetition.alone)
+    inside = summed([task for task in path if task in repeated])
+    once = {name: seconds / times for name, seconds in inside.items()}
     total = sum(once.values())
+    if repetition.alone:
+        return {name: seconds * repetition.count * repetition.seconds / total for name, seconds in once.items()}
     scale = 1.0 + (repetition.count * repetition.seconds / total if total else 0.0)
     seconds = summed([task for task in path if task not in repeated])
     for name, amount in once.items():

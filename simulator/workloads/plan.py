@@ -30,6 +30,11 @@ class Overlap(Description):
         "are also cut into pieces that overlap their own collective (asynchronous tensor parallelism).",
     )
     pp: bool | None = Field(default=None, description="Pipeline sends and receives behind compute.")
+    steps: bool = Field(
+        default=False,
+        description="A stage goes on to the next step while others finish this one; the gradient norm is checked "
+        "afterwards (optimizer post-validation, Qi et al. 2024). The step time is then that of the steady state.",
+    )
 
 
 class FullySharded(Description):
@@ -219,6 +224,14 @@ class Plan(Named):
         if self.schedule is not None:
             return self.schedule
         return "interleaved" if self.vpp > 1 else "1f1b"
+
+    @property
+    def separates_ends(self) -> bool:
+        """Whether the first and the last layers stand on different GPUs."""
+        from simulator.program.schedules import SCHEDULES
+
+        schedule = SCHEDULES.get(self.schedule_name)
+        return self.pp > 1 and (schedule is None or not schedule.placement(self.pp, self.vpp).ends_meet)
 
     def data_parallel(self, num_gpus: int) -> int:
         """dp as given, or the GPUs left over (1 at least; `check_ranks` says when the product is wrong)."""

@@ -171,8 +171,10 @@ def check_schedule(workload: Workload) -> Faults:
     if name not in SCHEDULES:
         known = sorted(SCHEDULES)
         yield "plan.schedule", f"unknown schedule {name!r}{suggestion(name, known)} (known: {listing(known)})"
-    elif plan.vpp > 1 and name in ("gpipe", "1f1b"):
+    elif plan.vpp > 1 and SCHEDULES[name].chunks == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need an interleaved schedule, not {name}"
+    elif SCHEDULES[name].chunks not in (None, plan.vpp):
+        yield "plan.vpp", f"{name} needs {SCHEDULES[name].chunks} chunks per stage, but vpp is {plan.vpp}"
     elif plan.vpp > 1 and plan.pp == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need pp > 1"
 

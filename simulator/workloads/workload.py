@@ -131,5 +131,5 @@ class Workload(Named):
             gradient_dtype=self.gradient_dtype,
             accumulate_gradients=accumulate,
             vocab_multiple=plan.vocab_multiple,
-            separate_head=plan.pp > 1,
+            separate_head=plan.separates_ends,
         )

@@ -244,11 +244,15 @@ FABRICS = (
 
 
 class _Timed(Module):
-    """A kernel that reads `forward_bytes` forward and `backward_bytes` backward."""
+    """A kernel that reads `forward_bytes` forward and `backward_bytes` backward.
 
-    def __init__(self, forward_bytes: float, backward_bytes: float) -> None:
+    Of those, the kernel of the weight gradient reads `weight_bytes`.
+    """
+
+    def __init__(self, forward_bytes: float, backward_bytes: float, weight_bytes: float) -> None:
         self.name, self.source = "timed", "input"
         self.forward_bytes, self.backward_bytes = forward_bytes, backward_bytes
+        self.weight_bytes = weight_bytes
 
     def parameters(self, shard: Shard) -> Parameters:
         return Parameters()
@@ -257,7 +261,12 @@ class _Timed(Module):
         return [Operation("forward", MemoryBound("elementwise", self.forward_bytes, 0.0))]
 
     def backward(self, shard: Shard) -> list[Operation]:
-        return [Operation("backward", MemoryBound("elementwise", self.backward_bytes, 0.0))]
+        left = self.backward_bytes - self.weight_bytes
+        operations = [Operation("input gradient", MemoryBound("elementwise", left, 0.0))]
+        if self.weight_bytes:
+            weight = MemoryBound("elementwise", self.weight_bytes, 0.0)
+            operations.append(Operation("weight gradient", weight, weight_gradient=True))
+        return operations
 
 
 @FAMILIES.register("equal_blocks")
@@ -268,17 +277,19 @@ class EqualBlocks(Model):
     num_layers: int = Field(alias="layers", description="Blocks.")
     forward_bytes: float = Field(2e9, description="Read by a block's forward.")
     backward_bytes: float = Field(4e9, description="Read by a block's backward.")
+    weight_bytes: float = Field(0.0, description="Of those, read by its weight gradient.")
 
     def layers(self) -> tuple[Layer, ...]:
-        block = Layer("block", "block", (_Timed(self.forward_bytes, self.backward_bytes),), 0, 0)
+        module = _Timed(self.forward_bytes, self.backward_bytes, self.weight_bytes)
+        block = Layer("block", "block", (module,), 0, 0)
         return (block,) * self.num_layers
 
 
-def equal_blocks(layers: int, global_batch: int, **plan: Any) -> Workload:
+def equal_blocks(layers: int, global_batch: int, weight_bytes: float = 0.0, **plan: Any) -> Workload:
     return Workload.model_validate(
         {
             "name": "equal",
-            "model": {"family": "equal_blocks", "layers": layers},
+            "model": {"family": "equal_blocks", "layers": layers, "weight_bytes": weight_bytes},
             "global_batch": global_batch,
             "sequence_length": 1,
             "precision": "bf16",
