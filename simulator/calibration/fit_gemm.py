@@ -82,16 +82,30 @@ FIRST_ROWS, ROWS = 800, 2000  # enough to choose a valley, and to settle eleven 
 
 
 def fit_gemm(
-    rows: pd.DataFrame, chip: Chip, dtype: str, tiles: tuple[tuple[int, int], ...]
+    rows: pd.DataFrame,
+    chip: Chip,
+    dtype: str,
+    tiles: tuple[tuple[int, int], ...],
+    also: pd.DataFrame | None = None,
 ) -> GemmParameters:
-    """Parameters for rows with m, n, k, batch and seconds: the best of `VALLEYS` on a few rows, refined on more."""
-    few = rows.iloc[thinned(len(rows), FIRST_ROWS)]
+    """Parameters for rows with m, n, k, batch and seconds: the best of `VALLEYS` on a few rows, refined on more.
+
+    `also` are rows that take part whole, however many the others are: batched products with a short k settle
+    what large matrices leave open (reading again, epilogue).
+    """
+    few, more = (_some(rows, count, also) for count in (FIRST_ROWS, ROWS))
     found = [_fitted(few, chip, dtype, {**START, **valley}, BOUNDS, tiles, steps=25) for valley in VALLEYS]
     measured = few.seconds.to_numpy()
     best = min(found, key=lambda values: soft_cost(_times(few, chip, dtype, tiles, values), measured))
-    more = rows.iloc[thinned(len(rows), ROWS)]
     values = _fitted(more, chip, dtype, best, BOUNDS, tiles, steps=40)
     return GemmParameters(tiles=tiles, **rounded(values))
+
+
+def _some(rows: pd.DataFrame, count: int, also: pd.DataFrame | None) -> pd.DataFrame:
+    import pandas as pd
+
+    some = rows.iloc[thinned(len(rows), count)]
+    return some if also is None else pd.concat([some, also[list(some.columns)]])
 
 
 def refit_gemm(rows: pd.DataFrame, chip: Chip, dtype: str, base: GemmParameters) -> GemmParameters:
@@ -171,6 +185,7 @@ def judged(
     parameters: GemmParameters,
     splits: Mapping[str, Mask],
     base: GemmParameters | None = None,
+    also: pd.DataFrame | None = None,
     note: str = "",
 ) -> Fit:
     """The fit's error, and for each split that of a fit which never saw the rows it is judged on."""
@@ -178,7 +193,7 @@ def judged(
     for name, left_out in splits.items():
         seen, unseen = rows[~left_out], rows[left_out]
         other = (
-            fit_gemm(seen, chip, dtype, parameters.tiles)
+            fit_gemm(seen, chip, dtype, parameters.tiles, also)
             if base is None
             else refit_gemm(seen, chip, dtype, base)
         )

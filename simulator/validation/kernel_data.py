@@ -64,6 +64,17 @@ def training_gemms(gpu: str) -> pd.DataFrame:
     return rows.assign(seconds=rows.us * 1e-6)
 
 
+def batched_gemms(gpu: str) -> pd.DataFrame:
+    """Batched products of unfused attention (scores, context), forward: m, n, k, batch, seconds."""
+    rows = training_gemms(gpu)
+    return rows[(rows["batch"] > 1) & (rows.direction == "forward")].reset_index(drop=True)
+
+
+def held_batched(rows: pd.DataFrame) -> Mask:
+    """Batched products not fitted to: a fifth of the sequence lengths and batches."""
+    return _one_in(5, rows.m.to_numpy(), rows["batch"].to_numpy())
+
+
 def serving_attention(gpu: str) -> pd.DataFrame:
     """Causal forward attention of an inference engine: batch, seq, heads, kv_heads, head_dim, seconds.
 
