@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def fit_quantized(
     start = {**base.model_dump(exclude={"tiles"}), "quantize_latency": 6e-6, "quantize_efficiency": 0.4}
 
     def parts(values: Mapping[str, float]) -> tuple[GemmParameters, QuantizeParameters]:
-        gemm = {name: value for name, value in values.items() if not name.startswith("quantize_")}
+        gemm: dict[str, Any] = {k: v for k, v in values.items() if not k.startswith("quantize_")}
         quantize = QuantizeParameters.model_construct(
             latency=values["quantize_latency"], efficiency=values["quantize_efficiency"]
         )
@@ -167,7 +167,7 @@ def _times(
     chip: Chip,
     dtype: str,
     tiles: tuple[tuple[int, int], ...],
-    values: Mapping[str, float],
+    values: Mapping[str, Any],
 ) -> Array:
     return predicted(rows, chip, dtype, GemmParameters.model_construct(tiles=tiles, **values))
 

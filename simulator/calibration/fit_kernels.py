@@ -147,8 +147,8 @@ def _add_gemms(made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe, lender: Kerne
         rows = kernel_data.gemms(gpu.name)
         held = kernel_data.held_gemms(rows)
         tiles = fit_gemm.TILES[gpu.architecture]
-        also = kernel_data.batched_gemms(gpu.name)
-        also = also[~kernel_data.held_batched(also)] if len(also) else None
+        batched = kernel_data.batched_gemms(gpu.name)
+        also = batched[~kernel_data.held_batched(batched)] if len(batched) else None
         base = fit_gemm.fit_gemm(rows[~held], chip, "bf16", tiles, also)
         ranges = kernel_data.range_splits(rows[~held])
         fit = fit_gemm.judged(rows[~held], chip, "bf16", base, ranges, also=also)

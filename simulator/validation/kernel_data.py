@@ -53,8 +53,8 @@ def narrow_gemms(gpu: str, dtype: str, source: str = "aiconfigurator") -> pd.Dat
     rows = table("gemm_other")
     rows = rows[(rows.gpu == gpu) & (rows["dtype"] == dtype) & (rows.source == source)]
     rows = rows[rows.software.str.contains(NEWEST) | ~rows.software.str.contains("TRTLLM|VLLM")]
-    rows = rows.groupby(["m", "n", "k", "batch"], as_index=False).us.median()
-    return rows.assign(seconds=rows.us * 1e-6)
+    medians = rows.groupby(["m", "n", "k", "batch"])["us"].median().reset_index()
+    return medians.assign(seconds=medians.us * 1e-6)
 
 
 def training_gemms(gpu: str) -> pd.DataFrame:
