@@ -10,9 +10,15 @@ frequency), so products, and all else that runs on the same clock, take the cube
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from simulator.costs.kernels import KernelCalibration
 from simulator.hardware.gpu import GPU
+
+Part = Any
+"""A fraction of the time, or an array of such."""
 
 EXPONENT = 3.0
 """Dynamic power over clock: frequency times the square of a voltage that rises with it."""
@@ -37,18 +43,19 @@ def rested(calibration: KernelCalibration) -> KernelCalibration:
     )
 
 
-def slowdown(gpu: GPU, calibration: KernelCalibration, products: float, streaming: float) -> float:
-    """Factor (at least 1) on the time of matrix products while they fill a fraction `products` of the time.
+def slowdown(gpu: GPU, calibration: KernelCalibration, products: Part, streaming: Part) -> Part:
+    """Factor (at least 1) on the time of matrix products while multipliers are busy a fraction `products` of the time.
 
-    `streaming` is the fraction of memory-bound operators; the rest waits or communicates. 1 without power figures.
+    `streaming` is the fraction in which operands or results move alone; the rest waits or communicates. 1 without
+    power figures.
     """
     if gpu.power is None:
-        return 1.0
+        return 1.0 + 0.0 * products
     limit = gpu.power.max
     stream = gpu.power.streaming or STREAMING * limit
     drawn = products * unlimited_power(gpu, calibration) + streaming * stream
-    drawn += max(0.0, 1.0 - products - streaming) * gpu.power.idle
-    return float(max(1.0, drawn / limit) ** (1.0 / EXPONENT))
+    drawn += np.maximum(0.0, 1.0 - products - streaming) * gpu.power.idle
+    return np.maximum(1.0, drawn / limit) ** (1.0 / EXPONENT)
 
 
 def unlimited_power(gpu: GPU, calibration: KernelCalibration) -> float:

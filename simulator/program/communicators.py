@@ -34,7 +34,7 @@ class Communicators:
     def __init__(self, grid: Grid, topology: Topology, cost_model: CostModel) -> None:
         self.grid = grid
         self.topology = topology
-        self._cost_model = cost_model
+        self.cost_model = cost_model
         self._members: dict[str, Ints] = {}
         self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
         self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
@@ -68,7 +68,7 @@ class Communicators:
     def _cost(self, op: str, size: float, shape: GroupShape) -> CollectiveCost:
         key = (op, size, shape)
         if key not in self._costs:
-            self._costs[key] = self._cost_model(op, size, shape)
+            self._costs[key] = self.cost_model(op, size, shape)
         return self._costs[key]
 
     def fold(self, requests: Iterable[Request], enabled: bool = True) -> FoldedCommunicators:

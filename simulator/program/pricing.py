@@ -12,7 +12,7 @@ from simulator.hardware.gpu import GPU
 from simulator.program.chains import Transfer
 from simulator.program.communicators import FoldedCommunicators
 from simulator.workloads.operation import Operation
-from simulator.workloads.operators import Collective, Kernel, MemoryBound
+from simulator.workloads.operators import Attention, Collective, Gemm, GroupedGemm, Kernel, MemoryBound
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,12 @@ class ClassPricing:
         )
         return slowest / self.software.compute_efficiency
 
+    def _seconds_at_best(self, kernel: Gemm | GroupedGemm | Attention) -> float:
+        """What the kernel's FLOPs take in the main loop of a large product on the first GPU."""
+        gpu, calibration = self.gpus[0]
+        measured = calibration.gemm.get(kernel.dtype) or calibration.gemm["bf16"]
+        return kernel.flops / (measured.efficiency * gpu.peak(kernel.dtype))
+
     def transfer(self, collective: Collective) -> Transfer | None:
         return self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
 
@@ -55,6 +61,16 @@ class ClassPricing:
 
         `calibrations` are those of `gpus` as measured, with what the power limit did to them.
         """
+        products, streaming, waiting = self.load(operations)
+        total = products + streaming + waiting
+        if total <= 0.0:
+            return self
+        shares = products / total, streaming / total
+        clocks = (slowdown(gpu, c, *shares) for (gpu, _), c in zip(self.gpus, calibrations, strict=True))
+        return replace(self, clocks=tuple(map(float, clocks)))
+
+    def load(self, operations: Iterable[tuple[Operation, int]]) -> tuple[float, float, float]:
+        """Seconds at full clock in which the multipliers work, memory streams, and the GPU waits for others."""
         products = streaming = waiting = 0.0
         for operation, count in operations:
             if isinstance(operation.what, Collective):
@@ -63,10 +79,8 @@ class ClassPricing:
             elif isinstance(operation.what, MemoryBound):
                 streaming += count * self.kernel_seconds(operation.what)
             else:
-                products += count * self.kernel_seconds(operation.what)
-        total = products + streaming + waiting
-        if total <= 0.0:
-            return self
-        shares = products / total, streaming / total
-        clocks = (slowdown(gpu, c, *shares) for (gpu, _), c in zip(self.gpus, calibrations, strict=True))
-        return replace(self, clocks=tuple(clocks))
+                seconds = self.kernel_seconds(operation.what)
+                busy = min(seconds, self._seconds_at_best(operation.what))
+                products += count * busy
+                streaming += count * (seconds - busy)  # multipliers that wait for operands draw like streaming
+        return products, streaming, waiting
