@@ -16,6 +16,7 @@ from simulator.description.faults import DescriptionError, Fault
 from simulator.engine.engine import EngineOptions, execute
 from simulator.engine.timeline import Timeline
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
+from simulator.program.host_copies import lacking
 from simulator.program.steady_state import endless, lengths, num_steps_to_try, repetition
 from simulator.results.predict import predict
 from simulator.results.prediction import Prediction
@@ -90,6 +91,8 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
         if workload.precision not in gpu.dense_peak:
             message = f"{gpu.name or 'the GPU'} has no {workload.precision} peak (it has {', '.join(gpu.dense_peak)})"
             found.append(("precision", message))
+    for node in dict.fromkeys(group.node for group in cluster.node_groups):
+        found += [("plan.offload", message) for message in lacking(node, workload.plan.offload)]
     faults = [workload.fault(key, message) for key, message in found]
     faults += _unknown("software", workload.plan.software, workload, "plan.software")
     faults += _unknown("collectives", cluster.software, cluster, "software")

@@ -13,6 +13,7 @@ from itertools import accumulate
 from simulator.program.schedules import SCHEDULES
 from simulator.workloads.layers import Layer, Parameters, Shard
 from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.plan import Offload
 from simulator.workloads.workload import Workload
 
 MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
@@ -102,7 +103,31 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
         total += state_bytes(count.total - count.experts, rule, sharers, fraction)
         total += state_bytes(count.experts, rule, expert_sharers, fraction)
         whole += count
-    return total + StateBytes(_copies(whole, workload, shard, rule), 0.0, 0.0)
+    return _resident(total, workload) + StateBytes(_copies(whole, workload, shard, rule), 0.0, 0.0)
+
+
+def _resident(state: StateBytes, workload: Workload) -> StateBytes:
+    """The part of the state that is on the GPU all the time."""
+    offload = workload.plan.offload
+    evicts = offload.optimizer == "cpu" and workload.plan.zero >= 2  # gradients leave as they are reduced
+    return StateBytes(
+        parameters=state.parameters if offload.parameters == "none" else 0.0,
+        gradients=0.0 if evicts else state.gradients,
+        optimizer=state.optimizer if offload.optimizer == "none" else 0.0,
+    )
+
+
+def host_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
+    """Bytes of one GPU's state that rest in its host's memory (not on disks)."""
+    offload = workload.plan.offload
+    kept = workload.model_copy(update={"plan": workload.plan.model_copy(update={"offload": Offload()})})
+    whole = stage_state(layers, kept, shard, num_gpus)
+    total = 0.0
+    if offload.optimizer != "none" and offload.optimizer_tier == "host":
+        total += whole.optimizer
+    if offload.optimizer == "cpu" and workload.plan.zero >= 2:
+        total += whole.gradients
+    return total + (whole.parameters if offload.parameters == "host" else 0.0)
 
 
 def num_sharers(workload: Workload, num_gpus: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simulator.costs.collectives import CollectiveCost, GroupShape
 from simulator.costs.collectives.patterns import REDUCER, edges
 from simulator.hardware.topology import Routes, Topology
+from simulator.program import host_copies
 from simulator.program.chains import Transfer
 from simulator.ranks.folding import Folding, GroupLayer, fold
 from simulator.ranks.grid import Grid
@@ -50,6 +51,8 @@ class Communicators:
     def _find_members(self, axis: str) -> Ints:
         if axis.startswith("pair"):
             return self.grid.pipeline_pairs(int(axis[4:]))
+        if axis == host_copies.AXIS:
+            return np.arange(self.grid.world, dtype=np.int64)[:, None]
         if axis == "tied":
             first_last = self.grid.ranks[..., [0, -1]]
             return first_last.reshape(-1, 2)
@@ -74,15 +77,19 @@ class Communicators:
     def fold(self, requests: Iterable[Request], enabled: bool = True) -> FoldedCommunicators:
         """Fold ranks, groups and links for everything that `requests` will send."""
         patterns = {
-            (axis, cost.pattern)
+            (axis, pattern)
             for axis, op, size in set(requests)
-            for cost in self.costs(axis, op, size)
-            if cost.pattern != "none"
+            for pattern in self._patterns(axis, op, size)
+            if pattern != "none"
         }
         key = (tuple(sorted(patterns)), enabled)
         if key not in self._foldings:
             self._foldings[key] = FoldedCommunicators(self, *self._folding(*key))
         return self._foldings[key]
+
+    def _patterns(self, axis: str, op: str, size: float) -> list[str]:
+        """What an operation of the axis draws on: copies are their own pattern."""
+        return [op] if axis == host_copies.AXIS else [cost.pattern for cost in self.costs(axis, op, size)]
 
     def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
@@ -96,6 +103,9 @@ class Communicators:
         return fold(colour, _link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
+        if axis == host_copies.AXIS and (axis, pattern) not in self._layers:
+            none = np.zeros(0, dtype=np.int64)
+            self._layers[axis, pattern] = host_copies.copy_layer(self.topology, pattern), (none, none)
         if (axis, pattern) not in self._layers:
             members = self.members(axis)
             loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
@@ -152,14 +162,22 @@ class FoldedCommunicators:
         self, axis: str, op: str, size: float, rank_class: int, place: int | None = None
     ) -> Transfer | None:
         """The collective as the class's group carries it out; None where it moves nothing."""
-        members = self.communicators.members(axis)
-        if members.shape[1] < 2 or size <= 0.0:
+        members, copies = self.communicators.members(axis), axis == host_copies.AXIS
+        if (members.shape[1] < 2 and not copies) or size <= 0.0:
             return None
         group, _ = self.group(axis, rank_class, place)
         key = (axis, op, size, group)
         if key not in self._transfers:
-            self._transfers[key] = self._price(axis, op, size, group)
+            self._transfers[key] = self._copy(op, size, group) if copies else self._price(axis, op, size, group)
         return self._transfers[key]
+
+    def _copy(self, op: str, size: float, rank: int) -> Transfer:
+        """A copy of one rank (or work of its host), priced while all ranks do the same."""
+        layer = f"{host_copies.AXIS}:{op}"
+        rows = self._draws[layer][int(self.folding.group_class[layer][rank])]
+        draws = tuple((self.num_classes + link, amount) for link, amount in rows)
+        rate = self._nominal_rate(layer, rank, {link: 1.0 for link, _ in rows})
+        return Transfer(host_copies.AXIS, host_copies.LATENCY, size, draws, rate, 0.0, op)
 
     def latency_only(self, axis: str, op: str, size: float, rank_class: int) -> Transfer | None:
         """A collective of a few bytes: its latency, without draws."""

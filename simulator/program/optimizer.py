@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from simulator.costs.memory import MOMENT_BYTES, MOMENTS
 from simulator.program.chains import Chain, Transfer, chain_of
+from simulator.program.offload import HostTraffic
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
@@ -13,12 +15,14 @@ from simulator.program.sharding import gathers, owned_parameters
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
-MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
-MOMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
-
 
 def optimizer_step(
-    setting: Setting, pricing: ClassPricing, rank: RankBuilder, stage: int, deps: Sequence[int]
+    setting: Setting,
+    pricing: ClassPricing,
+    rank: RankBuilder,
+    host: HostTraffic,
+    stage: int,
+    deps: Sequence[int],
 ) -> list[int]:
     """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters.
 
@@ -37,15 +41,21 @@ def optimizer_step(
         after = [meeting] if meeting is not None else after
     if setting.software.optimizer.host_synchronisations and not setting.overlaps_steps:
         rank.sync += after
-    layers = [one.layer for one in placed]
-    update = rank.run(update_chain(setting, pricing, layers, counts), after)
-    if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
-        return [] if update is None else [update[1]]
-    awaited = [update[1]]
+    if setting.plan.offload.optimizer == "none":
+        update = rank.run(update_chain(setting, pricing, [one.layer for one in placed], counts), after)
+        updated = [] if update is None else [update[1]]
+    else:
+        units = [unit for content in setting.content[stage] for unit in setting.reduced_units(content)]
+        updated = host.update(
+            units, after, lambda part, count: update_chain(setting, pricing, [p.layer for p in part], count)
+        )
+    if not updated or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
+        return updated
+    awaited = list(updated)
     for content in setting.content[stage]:
         for axis, count in gathers(setting, content.whole, "forward"):
             gather = parameter_gather(setting, pricing, axis, count)
-            task = rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+            task = rank.communicate(gather, "dp", "gather parameters", "dp", updated)
             awaited += [] if task is None else [task]
     return awaited
 

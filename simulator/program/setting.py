@@ -9,6 +9,7 @@ from functools import cached_property
 from simulator.costs.software import SoftwareProfile
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
+from simulator.program.offload import offload_requests
 from simulator.program.schedules import SCHEDULES, Schedule
 from simulator.program.schedules.placement import Placement
 from simulator.program.sharding import gathers, kept_units, reductions
@@ -108,7 +109,7 @@ class Setting:
             beyond = limit is not None and layer.kind == "block" and before >= limit
             layers.append(Placed(layer, self.shard_kept if beyond else self.shard))
             before += layer.kind == "block"
-        if self.shards_parameters:
+        if self.shards_parameters or self.offloads_activations:
             units = layer_units(layers)
         elif self.overlaps_gradients or self.reduces_each_micro_batch or self.gathers_ahead:
             size = self.software.bucket_size if self.plan.bucket_size is None else self.plan.bucket_size
@@ -128,7 +129,8 @@ class Setting:
     @cached_property
     def gathers_ahead(self) -> bool:
         """Updated parameters are gathered behind the next forward (ZeRO-1 and 2)."""
-        return self.plan.zero in (1, 2) and self._overlaps("dp_parameters")
+        at_home = self.plan.offload.optimizer == "none"
+        return self.plan.zero in (1, 2) and at_home and self._overlaps("dp_parameters")
 
     @cached_property
     def gathers_by_broadcast(self) -> bool:
@@ -173,6 +175,15 @@ class Setting:
         """Bytes per gathered parameter in memory."""
         widened = self.plan.zero3.gather_dtype == "int8"  # which no kernel computes in
         return DTYPE_BYTES[self.workload.activation_dtype] if widened else self.parameter_size
+
+    @cached_property
+    def offloads_activations(self) -> bool:
+        return self.plan.offload.activations > 0.0
+
+    def reduced_units(self, content: ChunkContent) -> tuple[Unit, ...]:
+        """What of a chunk is reduced together at the end of a step."""
+        apart = self.overlaps_gradients or self.reduces_each_micro_batch
+        return content.units if apart else (content.whole,)
 
     # --- pipeline ----------------------------------------------------------------------------------------------------
 
@@ -267,6 +278,7 @@ class Setting:
                 for unit in (*content.units, content.whole):
                     seen |= set(self._unit_requests(unit))
         yield from sorted(seen)
+        yield from offload_requests(self)
         for size in dict.fromkeys(self.boundary_bytes):
             for axis in self._pair_axes():
                 yield axis, "send_recv", size

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.costs.memory import stage_state
 from simulator.program.chains import Chain, chain_of, joined, transfer_phase
+from simulator.program.offload import HostTraffic
 from simulator.program.optimizer import optimizer_step, parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import Phase
@@ -31,6 +32,7 @@ class Step:
     stage: int
     chains: dict[tuple[object, str], Chain]  # priced before, by content
     rank: RankBuilder = field(init=False)
+    host: HostTraffic = field(init=False)
     ways: dict[tuple[str, tuple[int, int], tuple[int, int]], Way] = field(default_factory=dict)
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
@@ -41,6 +43,7 @@ class Step:
 
     def __post_init__(self) -> None:
         self.rank = RankBuilder(self.setting, self.pricing.rank_class)
+        self.host = HostTraffic(self.setting, self.pricing, self.rank)
 
     def build(self) -> None:
         setting, plan = self.setting, self.setting.plan
@@ -69,7 +72,7 @@ class Step:
         self._reduce_rest()
         self._reduce_tied()
         deps = [*self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
-        self.blockers = optimizer_step(setting, self.pricing, self.rank, self.stage, deps)
+        self.blockers = optimizer_step(setting, self.pricing, self.rank, self.host, self.stage, deps)
 
     def _reside(self) -> None:
         """What is in memory before the step begins."""
@@ -143,7 +146,7 @@ class Step:
         reduce = self._reduces_now(action)
         gather = setting.shards_parameters or (setting.gathers_ahead and direction == "forward")
         gather = gather and direction != "weight gradient"  # which reads no parameters
-        if not reduce and not gather:
+        if not reduce and not gather and not setting.offloads_activations:
             units = (content.whole,)
         first = last = -1
         for index, unit in enumerate(units):
@@ -151,6 +154,9 @@ class Step:
             needs = [*deps, *self._take_blockers()]
             if gather:
                 needs += self._gather(content, unit, position, direction, micro_batch)
+            key = (content.chunk, position, micro_batch)
+            if direction in ("backward", "input gradient") and setting.offloads_activations:
+                needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
             chain = self._chain(content, unit, direction, index == 0)
             ran = self.rank.run(chain, needs, micro_batch, direction)
             if ran is not None:
@@ -158,6 +164,8 @@ class Step:
                 last = ran[1]
                 self.history.append(last)
                 deps = []
+                if setting.offloads_activations:
+                    self._offload(key, unit, direction, ran)
             if gather and setting.shards_parameters:
                 self._reshard(content, unit, position, direction, index == len(units) - 1, last, micro_batch)
             if reduce:
@@ -165,6 +173,16 @@ class Step:
         if last >= 0:
             self._last = last
         return first, last
+
+    def _offload(self, key: tuple[int, ...], unit: Unit, direction: str, ran: tuple[int, int]) -> None:
+        """What a unit keeps for backward appears as it runs forward, leaves, and is freed after it ran backward."""
+        draft, rank_class = self.setting.draft, self.pricing.rank_class
+        size = sum(p.layer.offloaded_bytes(p.shard) for p in unit.layers)
+        if direction == "forward":
+            draft.memory(ran[0], rank_class, "activations", size)
+            self.host.evict_activations(key, unit.layers, ran[1], key[-1])
+        elif direction != "input gradient":
+            draft.memory(ran[1], rank_class, "activations", -size, at_end=True)
 
     def _chain(self, content: ChunkContent, unit: Unit, direction: str, is_first: bool) -> Chain:
         key = ((content.virtual, id(unit), is_first), direction)
@@ -239,6 +257,8 @@ class Step:
 
     def _gather_task(self, unit: Unit, direction: str, deps: list[int], micro_batch: int) -> int | None:
         last = None
+        if self.setting.shards_parameters:
+            deps = self.host.fetch_shard(unit, deps, micro_batch)
         for axis, count in gathers(self.setting, unit, direction):
             transfer = parameter_gather(self.setting, self.pricing, axis, count)
             task = self.rank.communicate(transfer, "dp", "gather parameters", "dp-gather", deps, micro_batch)
@@ -275,6 +295,7 @@ class Step:
         is_last = (
             micro_batch + 1
         ) % setting.num_scheduled == 0  # also of what belongs to no micro-batch (-1)
+        ends: list[int] = []
         for chain in reductions(setting, unit, is_last):
             needs = list(deps)
             for axis, op, count in chain:
@@ -286,6 +307,9 @@ class Step:
                     self.reductions.append(task)
                     if not setting.overlaps_gradients:
                         self.blockers.append(task)
+            ends += needs
+        if is_last:
+            self.host.evict_gradients(unit, ends, micro_batch)
 
     def _reduce_rest(self) -> None:
         """Without overlap, everything is reduced after the last backward."""

@@ -183,8 +183,9 @@ def _ends(setting: Setting, pricing: ClassPricing, placed: Sequence[Placed], who
         return NOTHING
     waits = setting.host_waits or bool(setting.software.optimizer.host_synchronisations)
     norm = _exposed(norm_chain(setting, pricing, owned), setting.host_waits)
-    layers = [one.layer for one in placed]
-    update = _exposed(update_chain(setting, pricing, layers, owned), waits)
+    update = 0.0  # elsewhere, if state is off the GPU
+    if setting.plan.offload.optimizer == "none":
+        update = _exposed(update_chain(setting, pricing, [one.layer for one in placed], owned), waits)
     if setting.plan.zero in (1, 2) and not setting.gathers_ahead:
         update += sum(_gather(setting, pricing, unit, "forward")[0] for unit in whole)
     return norm, update

@@ -139,8 +139,12 @@ class Layer:
         return _joined(module.recomputed(shard) for module in self.modules if _is_recomputed(module, shard))
 
     def activation_bytes(self, shard: Shard) -> float:
-        """Bytes kept from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
-        return _activation_bytes(self, shard)
+        """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
+        return _activation_bytes(self, shard) - self.offloaded_bytes(shard)
+
+    def offloaded_bytes(self, shard: Shard) -> float:
+        """Bytes kept in host memory meanwhile."""
+        return shard.offloaded * _activation_bytes(self, shard) if self.kind in RECOMPUTED else 0.0
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""
@@ -197,7 +201,7 @@ def _activation_bytes(layer: Layer, shard: Shard) -> float:
 def _transient_bytes(layer: Layer, shard: Shard) -> float:
     working = max((module.transient_bytes(shard) for module in layer.modules), default=0.0)
     everything = sum(layer.kept_tensors(replace(shard, recompute="none")).values())
-    return working + max(0.0, everything - layer.activation_bytes(shard))
+    return working + max(0.0, everything - _activation_bytes(layer, shard))
 
 
 @lru_cache(maxsize=1024)

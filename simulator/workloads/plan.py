@@ -112,6 +112,31 @@ class Experts(Description):
     )
 
 
+class Offload(Description):
+    """What is kept in host memory or on the host's disks instead of on the GPU."""
+
+    optimizer: Literal["none", "cpu", "swap"] = Field(
+        default="none",
+        description="Optimizer state off the GPU: cpu: the host's CPU updates it (ZeRO-Offload); swap: it comes to the "
+        "GPU for the update and goes out again.",
+    )
+    optimizer_tier: Literal["host", "nvme"] = Field(
+        default="host", description="Where that state rests; nvme: on the node's disks (ZeRO-Infinity)."
+    )
+    parameters: Literal["none", "host", "nvme"] = Field(
+        default="none", description="Where ZeRO-3's shards of parameters rest between gathers."
+    )
+    activations: Fraction = Field(
+        default=0.0,
+        description="Of the bytes that blocks keep for backward, the part that waits in host memory.",
+    )
+    prefetch: int = Field(
+        default=1,
+        ge=0,
+        description="Layers whose activations may come back before the one that runs backward.",
+    )
+
+
 class Plan(Named):
     """Ranks = tp x cp x dp x pp; ep and the tp of experts divide the plane of tp, cp and dp."""
 
@@ -165,6 +190,7 @@ class Plan(Named):
         description="What dp ranks share out: 1 optimizer state, 2 and gradients, 3 and parameters.",
     )
     zero3: FullySharded = Field(default=FullySharded(), description="How ZeRO-3 gathers parameters.")
+    offload: Offload = Field(default=Offload(), description="What is kept off the GPU.")
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", description="What backward computes again: nothing, some modules, or whole layers."
     )

@@ -208,6 +208,18 @@ def check_zero(workload: Workload) -> Faults:
         yield f"plan.zero3.{key}", f"needs zero 3, but zero is {plan.zero}"
 
 
+def check_offload(workload: Workload) -> Faults:
+    """What leaves the GPU is there to leave it."""
+    plan = workload.plan
+    if plan.offload.parameters != "none" and plan.zero != 3:
+        yield "plan.offload.parameters", f"needs zero 3, but zero is {plan.zero}"
+    if plan.offload.optimizer != "none" and plan.overlap.dp_parameters and plan.zero in (1, 2):
+        yield (
+            "plan.offload.optimizer",
+            "updates that come from the host cannot be gathered behind the next forward (overlap.dp_parameters)",
+        )
+
+
 def check_order(workload: Workload) -> Faults:
     """Each axis stands once in the order."""
     order = workload.plan.order
@@ -239,6 +251,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_schedule,
     check_sequence_parallel,
     check_zero,
+    check_offload,
     check_order,
     check_recompute,
 )

@@ -45,6 +45,13 @@ def warn_zero(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
         yield "plan.zero3.secondary_group", "is never gathered from: parameters stay after forward"
 
 
+def warn_offload(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Where what stays on the GPU would rest."""
+    offload = workload.plan.offload
+    if offload.optimizer == "none" and offload.optimizer_tier != "host":
+        yield "plan.offload.optimizer_tier", "has no effect with optimizer: none"
+
+
 def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
     """Options of experts for a model that has none, or that a single GPU holds."""
     plan = workload.plan
@@ -77,6 +84,7 @@ WARNINGS: tuple[Callable[[Workload, str | None, int], Warnings], ...] = (
     warn_attention,
     warn_selective_flash,
     warn_zero,
+    warn_offload,
     warn_experts,
     warn_without_parallelism,
 )

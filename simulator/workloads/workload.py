@@ -132,4 +132,5 @@ class Workload(Named):
             accumulate_gradients=accumulate,
             vocab_multiple=plan.vocab_multiple,
             separate_head=plan.separates_ends,
+            offloaded=plan.offload.activations,
         )

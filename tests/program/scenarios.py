@@ -92,6 +92,8 @@ def node(num_gpus: int, num_nics: int, **gpu: Any) -> dict[str, Any]:
         "nic": NIC,
         "num_nics": num_nics,
         "interconnect": {"kind": kind},
+        "cpu": {"cores": 32, "memory": 1e12, "memory_bandwidth": 200e9},
+        "storage": {"read_bandwidth": 8e9, "write_bandwidth": 4e9},
     }
 
 
@@ -156,6 +158,13 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
         plan["zero3"] = draw(_sharings(world // plan["tp"] // plan["pp"]))
     if pp > 1 and vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["gpipe", "1f1b"]))
+    if draw(st.integers(0, 2)) == 0:
+        plan["offload"] = {
+            "optimizer": draw(st.sampled_from(["none", "cpu", "swap"])),
+            "optimizer_tier": draw(st.sampled_from(["host", "nvme"])),
+            "parameters": draw(st.sampled_from(["none", "host", "nvme"] if plan["zero"] == 3 else ["none"])),
+            "activations": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        }
     if draw(st.integers(0, 2)) == 0:
         plan |= draw(_mixtures(plan, world))
     return plan
