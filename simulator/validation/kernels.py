@@ -24,7 +24,7 @@ LEAST_ROWS = 4  # fewer held-out rows than this make no score
 
 
 def held_out() -> Iterator[Judged]:
-    """Every held-out row of every GPU and kind of kernel."""
+    """Every held-out row of every GPU and kind of kernel, and training kernels that no fit has seen at all."""
     for gpu in GPUS:
         chip, calibration = _gpu(gpu)
         yield from _rows(f"{gpu} gemm bf16", *_gemms(gpu, chip, calibration))
@@ -37,6 +37,7 @@ def held_out() -> Iterator[Judged]:
                 yield from _rows(f"{gpu} attention {part}", *_attention(gpu, part, chip, calibration))
         if "memory" in calibration.fits:
             yield from _rows(f"{gpu} memory-bound", *_memory_bound(gpu, chip, calibration))
+    yield from unfitted()
 
 
 def unfitted() -> Iterator[Judged]:
