@@ -112,7 +112,12 @@ _TABLE = (
         (("model", "model"), ("plan", "plan")),
     ),
     Kind("sweep", "workloads/sweeps", "many designs to run", "simulator.sweeps.sweep:Sweep"),
-    Kind("study", "workloads/studies", "a published system and what it found"),
+    Kind(
+        "study",
+        "workloads/studies",
+        "a published system and what it found",
+        "simulator.studies.study:Study",
+    ),
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _TABLE}
