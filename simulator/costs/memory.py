@@ -254,6 +254,8 @@ def stage_memory(
     ]
     whole, rest = divmod(flying, len(chunks))
     activations = whole * sum(per_chunk) + sum(per_chunk[:rest])
+    waiting = max((layer.offloaded_bytes(shard) for layer in layers), default=0.0)
+    activations += (plan.offload.prefetch + 2) * waiting  # on their way out, coming in, in use
     working = max((layer.transient_bytes(shard) for layer in layers), default=0.0)
     update = max(0.0, update_bytes(layers, workload, shard, num_gpus) - activations)
     buffers = gathered_bytes(layers, workload, shard)

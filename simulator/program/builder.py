@@ -88,9 +88,11 @@ def blueprint(
     for rank_class, together in enumerate([(c,) for c in range(len(gpus))] if alike else lockstep(folded)):
         kinds = dict.fromkeys(gpus[other] for other in together)
         calibrations = [calibration_for(gpu) for gpu in kinds]
-        priced = tuple((gpu, rested(c)) for gpu, c in zip(kinds, calibrations, strict=True))
-        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), software, folded)
         stage = int(stages[folded.representatives[rank_class]])
+        priced = tuple(
+            (setting.holding(gpu, stage), rested(c)) for gpu, c in zip(kinds, calibrations, strict=True)
+        )
+        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), software, folded)
         pricings.append(pricing.under_power_limit(setting.operations(stage), calibrations))
     stage_of_class = tuple(stages[folded.representatives].tolist())
     return Blueprint(setting, folded, pricings, stage_of_class, [{} for _ in pricings])

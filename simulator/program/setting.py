@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from simulator.costs.memory import stage_memory
 from simulator.costs.software import SoftwareProfile
+from simulator.hardware.gpu import GPU
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
 from simulator.program.offload import offload_requests
@@ -184,6 +186,24 @@ class Setting:
         """What of a chunk is reduced together at the end of a step."""
         apart = self.overlaps_gradients or self.reduces_each_micro_batch
         return content.units if apart else (content.whole,)
+
+    def holding(self, gpu: GPU, stage: int) -> GPU:
+        """The GPU as kernels of the stage see it: slower where its job spills into the memory's expansion."""
+        if gpu.memory.expansion is None:
+            return gpu
+        needed = sum(
+            stage_memory(
+                [[placed.layer for placed in content.layers] for content in self.content[stage]],
+                stage,
+                self.workload,
+                self.shard,
+                self.grid.world,
+                self.software.memory.context,
+                self.software.memory.fragmentation,
+            ).values()
+        )
+        bandwidth = gpu.memory.bandwidth_for(needed)
+        return gpu.model_copy(update={"memory": gpu.memory.model_copy(update={"bandwidth": bandwidth})})
 
     # --- pipeline ----------------------------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ def memory_report(built: Built, timeline: Timeline) -> MemoryReport:
                 stage=built.stage_of_class[peak.rank_class],
                 num_ranks=built.program.members[peak.rank_class],
                 peak_bytes=sum(kinds.values()),
-                capacity_bytes=topology.hardware[int(topology.gpu_hardware[rank])].memory.capacity,
+                capacity_bytes=topology.hardware[int(topology.gpu_hardware[rank])].memory.total,
                 time_s=peak.time,
                 by_kind=kinds,
             )

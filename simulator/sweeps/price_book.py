@@ -51,7 +51,7 @@ class PriceBook:
 
         self.cluster, self.workload = cluster, workload
         self.gpus = tuple(dict.fromkeys(group.node.gpu for group in cluster.node_groups))
-        self.capacity = min(gpu.memory.capacity for gpu in self.gpus)
+        self.capacity = min(gpu.memory.total for gpu in self.gpus)
         self.communicators = AloneCommunicators(build_topology(cluster), cost)
         self._layouts: dict[tuple[int, int, int, int], Layout] = {}
         self._rows: dict[Hashable, Floats] = {}
