@@ -16,7 +16,8 @@ from simulator.description.faults import DescriptionError, Fault
 from simulator.engine.engine import EngineOptions, execute
 from simulator.engine.timeline import Timeline
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
-from simulator.program.steady_state import lengths, repetition
+from simulator.program.host_copies import lacking
+from simulator.program.steady_state import endless, lengths, num_steps_to_try, repetition
 from simulator.results.predict import predict
 from simulator.results.prediction import Prediction
 
@@ -90,6 +91,8 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
         if workload.precision not in gpu.dense_peak:
             message = f"{gpu.name or 'the GPU'} has no {workload.precision} peak (it has {', '.join(gpu.dense_peak)})"
             found.append(("precision", message))
+    for node in dict.fromkeys(group.node for group in cluster.node_groups):
+        found += [("plan.offload", message) for message in lacking(node, workload.plan.offload)]
     faults = [workload.fault(key, message) for key, message in found]
     faults += _unknown("software", workload.plan.software, workload, "plan.software")
     faults += _unknown("collectives", cluster.software, cluster, "software")
@@ -112,6 +115,8 @@ def _unknown(kind: str, name: str | None, owner: Description, key: str) -> list[
 def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
     """Execute the step; of a pipeline that repeats itself, as few micro-batches as show it."""
     setting = plan.setting
+    if setting.overlaps_steps:
+        return _run_endlessly(plan, options)
     if options.periodic and not options.trace and setting.request is None:  # requests overtake each other
         schedule = setting.plan.schedule_name
         shorter = lengths(schedule, setting.plan.pp, setting.plan.vpp, setting.num_micro_batches)
@@ -124,6 +129,19 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
                 return built, timeline
     built = plan.build()
     return built, execute(built.program, trace=options.trace, options=options.engine)
+
+
+def _run_endlessly(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
+    """Steps that run into one another, more and more of them until one in the middle is like the next."""
+    setting = plan.setting
+    for num_steps in num_steps_to_try(setting.plan.pp, setting.num_micro_batches):
+        built = plan.build(num_steps=num_steps)
+        timeline = execute(built.program, trace=options.trace, options=options.engine)
+        found, exact = endless(built.program, timeline, setting.num_micro_batches)
+        if exact:
+            break
+    timeline.repetition = found
+    return built, timeline
 
 
 def assemble(cluster: Cluster, workload: Workload, options: BuildOptions | None = None) -> Blueprint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def fit_serving(rows: pd.DataFrame, chip: Chip) -> Table:
     found = {}
     for size, own in rows.groupby("head_dim"):
         some = own.iloc[thinned(len(own), ROWS)].reset_index(drop=True)
-        found[int(size)] = _parameters(_fitted(some, chip, BOUNDS))
+        found[int(str(size))] = _parameters(_fitted(some, chip, BOUNDS))
     return found
 
 
@@ -68,7 +68,7 @@ def fit_training(rows: pd.DataFrame, chip: Chip, at: Sequence[int]) -> Table:
     start = {**START, **{f"efficiency {size}": 0.7 for size in at}, "block_overhead": 0.0, "throttle": 0.0}
 
     def table(values: Mapping[str, float]) -> Table:
-        common = {name: values[name] for name in START}
+        common: dict[str, Any] = {name: values[name] for name in START}
         return {
             size: AttentionParameters.model_construct(
                 **{**common, "efficiency": values[f"efficiency {size}"]}
@@ -92,7 +92,8 @@ def predicted(rows: pd.DataFrame, chip: Chip, table: Mapping[int, AttentionParam
     rows = full(rows)
     out = np.empty(len(rows))
     keys = ["head_dim", "causal", "direction", "dtype"]
-    for (size, causal, direction, dtype), places in rows.groupby(keys).indices.items():
+    kernels: dict[tuple[Any, ...], Any] = rows.groupby(keys).indices  # type: ignore[assignment]
+    for (size, causal, direction, dtype), places in kernels.items():
         part = rows.iloc[places]
         out[places] = attention_seconds(
             **{name: part[name].to_numpy() for name in SHAPE},
@@ -136,14 +137,15 @@ def judged(rows: pd.DataFrame, chip: Chip, table: Table, splits: Mapping[str, Ma
 def _fitted(rows: pd.DataFrame, chip: Chip, bounds: Bounds) -> dict[str, float]:
     size = int(rows.head_dim.iloc[0])
 
-    def predict(values: dict[str, float]) -> Array:
+    def predict(values: dict[str, Any]) -> Array:
         return predicted(rows, chip, {size: AttentionParameters.model_construct(**values)})
 
     return fit_parameters(predict, rows.seconds.to_numpy(), bounds, START)
 
 
 def _parameters(values: Mapping[str, float]) -> AttentionParameters:
-    return AttentionParameters(**{**rounded(values), "block": int(values["block"])})
+    kept: dict[str, Any] = {**rounded(values), "block": int(values["block"])}
+    return AttentionParameters(**kept)
 
 
 def _nearest(sizes: Sequence[int], head_dim: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,16 +82,30 @@ FIRST_ROWS, ROWS = 800, 2000  # enough to choose a valley, and to settle eleven 
 
 
 def fit_gemm(
-    rows: pd.DataFrame, chip: Chip, dtype: str, tiles: tuple[tuple[int, int], ...]
+    rows: pd.DataFrame,
+    chip: Chip,
+    dtype: str,
+    tiles: tuple[tuple[int, int], ...],
+    also: pd.DataFrame | None = None,
 ) -> GemmParameters:
-    """Parameters for rows with m, n, k, batch and seconds: the best of `VALLEYS` on a few rows, refined on more."""
-    few = rows.iloc[thinned(len(rows), FIRST_ROWS)]
+    """Parameters for rows with m, n, k, batch and seconds: the best of `VALLEYS` on a few rows, refined on more.
+
+    `also` are rows that take part whole, however many the others are: batched products with a short k settle
+    what large matrices leave open (reading again, epilogue).
+    """
+    few, more = (_some(rows, count, also) for count in (FIRST_ROWS, ROWS))
     found = [_fitted(few, chip, dtype, {**START, **valley}, BOUNDS, tiles, steps=25) for valley in VALLEYS]
     measured = few.seconds.to_numpy()
     best = min(found, key=lambda values: soft_cost(_times(few, chip, dtype, tiles, values), measured))
-    more = rows.iloc[thinned(len(rows), ROWS)]
     values = _fitted(more, chip, dtype, best, BOUNDS, tiles, steps=40)
     return GemmParameters(tiles=tiles, **rounded(values))
+
+
+def _some(rows: pd.DataFrame, count: int, also: pd.DataFrame | None) -> pd.DataFrame:
+    import pandas as pd
+
+    some = rows.iloc[thinned(len(rows), count)]
+    return some if also is None else pd.concat([some, also[list(some.columns)]])
 
 
 def refit_gemm(rows: pd.DataFrame, chip: Chip, dtype: str, base: GemmParameters) -> GemmParameters:
@@ -110,7 +124,7 @@ def fit_quantized(
     start = {**base.model_dump(exclude={"tiles"}), "quantize_latency": 6e-6, "quantize_efficiency": 0.4}
 
     def parts(values: Mapping[str, float]) -> tuple[GemmParameters, QuantizeParameters]:
-        gemm = {name: value for name, value in values.items() if not name.startswith("quantize_")}
+        gemm: dict[str, Any] = {k: v for k, v in values.items() if not k.startswith("quantize_")}
         quantize = QuantizeParameters.model_construct(
             latency=values["quantize_latency"], efficiency=values["quantize_efficiency"]
         )
@@ -153,7 +167,7 @@ def _times(
     chip: Chip,
     dtype: str,
     tiles: tuple[tuple[int, int], ...],
-    values: Mapping[str, float],
+    values: Mapping[str, Any],
 ) -> Array:
     return predicted(rows, chip, dtype, GemmParameters.model_construct(tiles=tiles, **values))
 
@@ -171,6 +185,7 @@ def judged(
     parameters: GemmParameters,
     splits: Mapping[str, Mask],
     base: GemmParameters | None = None,
+    also: pd.DataFrame | None = None,
     note: str = "",
 ) -> Fit:
     """The fit's error, and for each split that of a fit which never saw the rows it is judged on."""
@@ -178,7 +193,7 @@ def judged(
     for name, left_out in splits.items():
         seen, unseen = rows[~left_out], rows[left_out]
         other = (
-            fit_gemm(seen, chip, dtype, parameters.tiles)
+            fit_gemm(seen, chip, dtype, parameters.tiles, also)
             if base is None
             else refit_gemm(seen, chip, dtype, base)
         )

@@ -147,8 +147,11 @@ def _add_gemms(made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe, lender: Kerne
         rows = kernel_data.gemms(gpu.name)
         held = kernel_data.held_gemms(rows)
         tiles = fit_gemm.TILES[gpu.architecture]
-        base = fit_gemm.fit_gemm(rows[~held], chip, "bf16", tiles)
-        fit = fit_gemm.judged(rows[~held], chip, "bf16", base, kernel_data.range_splits(rows[~held]))
+        batched = kernel_data.batched_gemms(gpu.name)
+        also = batched[~kernel_data.held_batched(batched)] if len(batched) else None
+        base = fit_gemm.fit_gemm(rows[~held], chip, "bf16", tiles, also)
+        ranges = kernel_data.range_splits(rows[~held])
+        fit = fit_gemm.judged(rows[~held], chip, "bf16", base, ranges, also=also)
         unseen = relative_error(
             fit_gemm.predicted(rows[held], chip, "bf16", base), rows[held].seconds.to_numpy()
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simulator.cli import calibrate_collectives, calibrate_run
+from simulator.cli import calibrate_collectives, calibrate_kernels, calibrate_run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
 
@@ -31,3 +31,4 @@ def fits() -> None:
 
 
 fit.command("collectives")(calibrate_collectives.collectives)
+fit.command("kernels")(calibrate_kernels.kernels)

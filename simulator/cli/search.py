@@ -74,31 +74,17 @@ def command(
 
 
 def space_of(tries: Sequence[str]) -> Space:
-    """`plan.tp=4,8` settings as a space. Raises DescriptionError for what is no key of a plan, or no value of it."""
-    from pydantic import TypeAdapter, ValidationError
+    """`plan.tp=4,8` settings as a space. Raises KeyFaults for what is no key of a plan, or no value of it."""
+    from simulator.description.faults import KeyFaults
+    from simulator.sweeps.space import space_of_values
 
-    from simulator.description.faults import DescriptionError, Place, fault_at, suggestion
-    from simulator.sweeps.plan_table import SEARCHED
-    from simulator.sweeps.space import Space
-    from simulator.workloads.plan import Plan
-
-    values: dict[str, Sequence[Any]] = {}
-    others: dict[str, Sequence[Any]] = {}
+    values = {}
     for text in tries:
         key, equals, given = text.partition("=")
-        name = key.strip().removeprefix("plan.")
-        place = Place(f"--try {text}")
-        if not equals or name not in Plan.model_fields:
-            hint = suggestion(name, Plan.model_fields)
-            raise DescriptionError([fault_at(place, key.strip(), f"needs the form plan.KEY=V1,V2,…{hint}")])
-        annotation: Any = Plan.model_fields[name].annotation
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-        try:
-            found = [adapter.validate_python(_plain(part)) for part in given.split(",")]
-        except ValidationError as error:
-            raise DescriptionError([fault_at(place, key.strip(), error.errors()[0]["msg"])]) from None
-        (values if name in SEARCHED else others)[name] = found
-    return Space(values, others)
+        if not equals:
+            raise KeyFaults([("--try", f"{text!r} needs the form plan.KEY=V1,V2,…")])
+        values[key.strip()] = [_plain(part) for part in given.split(",")]
+    return space_of_values(values)
 
 
 def _plain(text: str) -> Any:

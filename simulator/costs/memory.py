@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 
+from simulator.program.schedules import SCHEDULES
 from simulator.workloads.layers import Layer, Parameters, Shard
 from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.plan import Offload
 from simulator.workloads.workload import Workload
 
 MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
@@ -67,37 +71,79 @@ def state_rule(workload: Workload) -> StateRule:
     )
 
 
-def state_bytes(num_parameters: int, rule: StateRule, num_sharers: int) -> StateBytes:
+def state_bytes(
+    num_parameters: float, rule: StateRule, num_sharers: int, fraction: float = 1.0
+) -> StateBytes:
     """State of `num_parameters` (of one GPU's layers) shared out over `num_sharers` data-parallel ranks.
 
-    ZeRO 1 divides master weights and moments, 2 also gradients, 3 also parameters.
+    ZeRO 1 divides master weights and moments, 2 also gradients, 3 also parameters. `fraction` of the parameters is
+    shared out, the rest is whole on every rank.
     """
-    divided = [num_parameters / num_sharers if rule.zero >= stage else num_parameters for stage in (3, 2, 1)]
+    part = kept_part(fraction, num_sharers)
+    divided = [num_parameters * (part if rule.zero >= stage else 1.0) for stage in (3, 2, 1)]
     return StateBytes(
         divided[0] * rule.parameters, divided[1] * rule.gradients, divided[2] * (rule.master + rule.moments)
     )
 
 
+def kept_part(fraction: float, num_sharers: int) -> float:
+    """Of parameters of which `fraction` is shared out over so many ranks, the part that stands on each."""
+    return 1.0 - fraction + fraction / num_sharers
+
+
 def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
     """State of one GPU's layers; experts are shared out over the ranks that hold the same ones."""
     plan, rule = workload.plan, state_rule(workload)
-    count = sum((layer.parameters(shard) for layer in layers), Parameters())
     sharers, expert_sharers = num_sharers(workload, num_gpus)
-    dense = state_bytes(count.total - count.experts, rule, plan.zero3.shard_group or sharers)
-    experts = state_bytes(count.experts, rule, expert_sharers)
-    return dense + experts + StateBytes(_narrow_copies(count, shard, rule), 0.0, 0.0)
+    total = StateBytes(0.0, 0.0, 0.0)
+    whole = Parameters()
+    for layer in layers:
+        count = layer.parameters(shard)
+        fraction = plan.zero3.fraction_of(layer.kind) if plan.zero == 3 else 1.0
+        total += state_bytes(count.total - count.experts, rule, sharers, fraction)
+        total += state_bytes(count.experts, rule, expert_sharers, fraction)
+        whole += count
+    return _resident(total, workload) + StateBytes(_copies(whole, workload, shard, rule), 0.0, 0.0)
+
+
+def _resident(state: StateBytes, workload: Workload) -> StateBytes:
+    """The part of the state that is on the GPU all the time."""
+    offload = workload.plan.offload
+    evicts = offload.optimizer == "cpu" and workload.plan.zero >= 2  # gradients leave as they are reduced
+    return StateBytes(
+        parameters=state.parameters if offload.parameters == "none" else 0.0,
+        gradients=0.0 if evicts else state.gradients,
+        optimizer=state.optimizer if offload.optimizer == "none" else 0.0,
+    )
+
+
+def host_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
+    """Bytes of one GPU's state that rest in its host's memory (not on disks)."""
+    offload = workload.plan.offload
+    kept = workload.model_copy(update={"plan": workload.plan.model_copy(update={"offload": Offload()})})
+    whole = stage_state(layers, kept, shard, num_gpus)
+    total = 0.0
+    if offload.optimizer != "none" and offload.optimizer_tier == "host":
+        total += whole.optimizer
+    if offload.optimizer == "cpu" and workload.plan.zero >= 2:
+        total += whole.gradients
+    return total + (whole.parameters if offload.parameters == "host" else 0.0)
 
 
 def num_sharers(workload: Workload, num_gpus: int) -> tuple[int, int]:
-    """Ranks that hold the same parameters, and ranks that hold the same experts."""
+    """Ranks that share out dense parameters, and ranks that share out the same experts."""
     plan = workload.plan
     plane = plan.data_parallel(num_gpus) * plan.cp
-    return plane, max(1, plane * plan.tp // (plan.ep * plan.expert_tp))
+    group = plan.zero3.shard_group or plane
+    return group, max(1, group * plan.tp // (plan.ep * plan.expert_tp))
 
 
-def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
-    """fp8 weights kept beside wide ones, row-wise and column-wise (not under ZeRO-3)."""
-    if not shard.low_precision or rule.zero == 3:
+def _copies(count: Parameters, workload: Workload, shard: Shard, rule: StateRule) -> float:
+    """Copies of parameters: fp8 ones beside wide ones, row-wise and column-wise; under ZeRO-3 a secondary shard."""
+    if rule.zero == 3:
+        group = workload.plan.zero3.secondary_group
+        return (count.total - count.experts) * shard.bytes / group if group is not None else 0.0
+    if not shard.low_precision:
         return 0.0
     return 2.0 * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
 
@@ -105,17 +151,22 @@ def _narrow_copies(count: Parameters, shard: Shard, rule: StateRule) -> float:
 def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:
     """ZeRO-3: largest run of gathered layers, prefetched ones included, and gradients in flight.
 
-    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type.
+    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type. Layers that
+    stay gathered over the step are there besides.
     """
+    groups = workload.plan.zero3
     if workload.plan.zero != 3:
         return 0.0
-    sizes = [layer.parameters(shard).total for layer in layers]
-    if not workload.plan.zero3.reshard_after_forward:
-        return sum(sizes) * shard.bytes + max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
-    ahead = workload.plan.zero3.prefetch + 1
-    runs = [sum(sizes[start : start + ahead]) for start in range(len(sizes))]
+    sizes = [groups.fraction_of(layer.kind) * layer.parameters(shard).total for layer in layers]
     gradients = max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
-    return max(runs) * shard.bytes + gradients
+    if not groups.reshard_after_forward:
+        return sum(sizes) * shard.bytes + gradients
+    kept = 0
+    while kept < len(sizes) and sum(sizes[: kept + 1]) * shard.bytes <= groups.unsharded:
+        kept += 1
+    ahead = groups.prefetch + 1
+    runs = [sum(sizes[start : start + ahead]) for start in range(kept, len(sizes))]
+    return (sum(sizes[:kept]) + max(runs, default=0.0)) * shard.bytes + gradients
 
 
 def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
@@ -130,7 +181,8 @@ def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_
 def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
     """Most forward chunks of a stage whose backward has not run (Narayanan et al. 2021).
 
-    GPipe: all m; 1F1B: p - stage; interleaved: (v - 1) p + 2 (p - stage - 1) + 1 chunks.
+    GPipe: all m; 1F1B: p - stage; interleaved: (v - 1) p + 2 (p - stage - 1) + 1 chunks. Others are counted out;
+    where the weight gradient runs apart, a chunk flies until then.
     """
     total = num_micro_batches * chunks
     if schedule == "gpipe":
@@ -139,7 +191,16 @@ def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batch
         if num_micro_batches == num_stages:
             return total
         return min(total, (chunks - 1) * num_stages + 2 * (num_stages - stage - 1) + 1)
-    return min(total, num_stages - stage)
+    if schedule == "1f1b":
+        return min(total, num_stages - stage)
+    return _most_alive(schedule, stage, num_stages, min(num_micro_batches, 4 * num_stages + 1), chunks)
+
+
+@lru_cache(maxsize=4096)
+def _most_alive(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
+    actions = SCHEDULES[schedule](stage, num_stages, num_micro_batches, chunks)
+    change = {"F": 1, "B": -1, "W": -1, "I": 0}
+    return max(accumulate(change[action.op] for action in actions), default=0)
 
 
 def recomputed_blocks(blocks_per_chunk: Sequence[int], recompute_layers: int | None) -> list[int]:
@@ -193,6 +254,8 @@ def stage_memory(
     ]
     whole, rest = divmod(flying, len(chunks))
     activations = whole * sum(per_chunk) + sum(per_chunk[:rest])
+    waiting = max((layer.offloaded_bytes(shard) for layer in layers), default=0.0)
+    activations += (plan.offload.prefetch + 2) * waiting  # on their way out, coming in, in use
     working = max((layer.transient_bytes(shard) for layer in layers), default=0.0)
     update = max(0.0, update_bytes(layers, workload, shard, num_gpus) - activations)
     buffers = gathered_bytes(layers, workload, shard)

@@ -20,7 +20,10 @@ class OverlapDefaults(Description):
 
     dp_gradients: bool = Field(description="gradient reduction runs behind the last backward")
     dp_parameters: bool = Field(description="gather of updated parameters runs behind the next forward")
-    tp: bool = Field(description="tensor-parallel collectives run behind independent GEMMs of the same layer")
+    tp: bool | Literal["pipelined"] = Field(
+        description="tensor-parallel collectives run behind independent GEMMs of the same layer; pipelined: also GEMMs "
+        "are cut into pieces that overlap their own collective"
+    )
     pp: bool = Field(description="pipeline sends and receives run behind compute")
 
 

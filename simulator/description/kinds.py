@@ -111,8 +111,13 @@ _TABLE = (
         "simulator.workloads.workload:Workload",
         (("model", "model"), ("plan", "plan")),
     ),
-    Kind("sweep", "workloads/sweeps", "many designs to run"),
-    Kind("study", "workloads/studies", "a published system and what it found"),
+    Kind("sweep", "workloads/sweeps", "many designs to run", "simulator.sweeps.sweep:Sweep"),
+    Kind(
+        "study",
+        "workloads/studies",
+        "a published system and what it found",
+        "simulator.studies.study:Study",
+    ),
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _TABLE}

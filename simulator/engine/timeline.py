@@ -43,13 +43,15 @@ class Spans:
 class Repetition:
     """`count` stretches of `seconds` that were left out because they repeat the one that begins at `start`.
 
-    `tasks` are those that start in it.
+    `tasks` are those that start in it. `alone`: nothing but those stretches counts (a pipeline that never drains
+    has no beginning and no end).
     """
 
     count: int
     seconds: float
     start: float
     tasks: Ints
+    alone: bool = False
 
 
 class Timeline:
@@ -95,12 +97,15 @@ class Timeline:
     def makespan(self) -> float:
         """When the last task ends, all repetitions included."""
         left_out = self.repetition
+        if left_out is not None and left_out.alone:
+            return left_out.count * left_out.seconds
         return self.simulated + (left_out.count * left_out.seconds if left_out else 0.0)
 
     @cached_property
     def weight(self) -> Ints:
         """How many tasks each one stands for, shape (tasks,): more than one where it was repeated."""
-        weight = np.ones(len(self.start), dtype=np.int64)
+        alone = self.repetition is not None and self.repetition.alone
+        weight = np.full(len(self.start), 0 if alone else 1, dtype=np.int64)
         if self.repetition is not None:
             weight[self.repetition.tasks] += self.repetition.count
         return weight

@@ -23,6 +23,14 @@ Architecture = Literal[
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 
 
+class MemoryTier(Description):
+    """Further memory that a GPU reaches more slowly (CXL, a memory node)."""
+
+    capacity: Bytes = Field(gt=0, description="Bytes per GPU.")
+    bandwidth: BytesPerSecond = Field(gt=0, description="Per GPU, reads and writes together.")
+    kind: str = Field(default="CXL", description="Technology; not interpreted.")
+
+
 class Memory(Description):
     """A GPU's own memory."""
 
@@ -31,6 +39,24 @@ class Memory(Description):
     kind: str = Field(
         default="HBM", description="Memory technology (HBM2e, HBM3, GDDR6, ...); not interpreted."
     )
+    expansion: MemoryTier | None = Field(
+        default=None, description="What holds the rest of a job that is larger than this memory; null if nothing does."
+    )
+
+    @property
+    def total(self) -> float:
+        """Bytes of both tiers."""
+        return self.capacity + (0.0 if self.expansion is None else self.expansion.capacity)
+
+    def bandwidth_for(self, needed: float) -> float:
+        """Bytes/s of a job of `needed` bytes that are used alike: its share in the expansion moves at that rate.
+
+        Kadiyala et al. 2022 (COMET, arXiv 2211.16648).
+        """
+        if self.expansion is None or needed <= self.capacity:
+            return self.bandwidth
+        outside = 1.0 - self.capacity / needed
+        return 1.0 / ((1.0 - outside) / self.bandwidth + outside / self.expansion.bandwidth)
 
 
 class ScaleUp(Description):
@@ -53,6 +79,9 @@ class GpuPower(Description):
 
     idle: Watts = Field(description="Drawn when nothing runs.")
     max: Watts = Field(gt=0, description="The board's power limit.")
+    streaming: Watts | None = Field(
+        None, description="Drawn by a kernel that streams from memory at full bandwidth; null: 0.7 of the limit."
+    )
 
 
 class GPU(Named):

@@ -3,7 +3,7 @@
 Links are directed and carry the traffic of one direction. Inside a node: the source's scale-up port out and
 the destination's in (nvswitch), direct links (nvlink_mesh) or the host links (pcie). Between nodes: host
 link, NIC out, the fabric's links, NIC in, host link. NICs are shared by consecutive GPUs where a node has
-fewer of them than GPUs, and bundled where it has more.
+fewer of them than GPUs, and bundled where it has more. Each host's DRAM, disks and cores are resources too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from simulator.hardware.host_links import HostLinks, wire_hosts
 from simulator.hardware.links import FloatArray, IntArray, LinkTable, VertexBlock, vertex_name
 from simulator.hardware.placement import places
 from simulator.hardware.ports import place_ports, wire_nics
@@ -67,6 +68,7 @@ class Topology:
     node_links: tuple[NodeLinks, ...]
     node_group: IntArray
     node_first_port: IntArray
+    host: HostLinks
     _vertex_blocks: list[VertexBlock]
 
     @property
@@ -171,6 +173,7 @@ def build_topology(cluster: Cluster) -> Topology:
     ports, gpu_port = place_ports(groups, node_group, places(cluster))
     wired = cluster.fabric.wire(ports, table) if len(ports) else UNCONNECTED
     nic_out, nic_in = wire_nics(groups, node_group, ports, wired, hosts, table)
+    host = wire_hosts(groups, node_group, hosts, table)
 
     hardware = tuple(dict.fromkeys(node.gpu for node, _ in groups))
     gpu_class = np.array([hardware.index(node.gpu) for node, _ in groups])
@@ -202,5 +205,6 @@ def build_topology(cluster: Cluster) -> Topology:
         node_links=tuple(scale_ups),
         node_group=node_group,
         node_first_port=np.searchsorted(ports.node, np.arange(len(node_group))),
+        host=host,
         _vertex_blocks=table.vertex_blocks,
     )

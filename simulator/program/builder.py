@@ -9,6 +9,7 @@ import numpy as np
 
 from simulator.costs.collectives import CollectiveCalibration, CollectiveCost, GroupShape, collective_cost
 from simulator.costs.kernels import calibration_for
+from simulator.costs.power import rested
 from simulator.costs.software import SoftwareProfile
 from simulator.hardware.cluster import Cluster
 from simulator.hardware.topology import build_topology
@@ -51,10 +52,11 @@ class Blueprint:
     stage_of_class: tuple[int, ...]
     chains: list[dict[tuple[object, str], Chain]] = field(default_factory=list)
 
-    def build(self, num_micro_batches: int | None = None) -> Built:
-        """The program of a step, of another number of micro-batches if one is given."""
+    def build(self, num_micro_batches: int | None = None, num_steps: int = 1) -> Built:
+        """The program of a step, of another number of micro-batches if one is given; or of several, run together."""
         setting, folded = self.setting, self.communicators
         setting.num_scheduled = num_micro_batches or setting.num_micro_batches
+        setting.num_steps = num_steps
         members = np.bincount(folded.folding.rank_class).tolist()
         ranks = folded.representatives.tolist()
         names = [f"stage {s} (rank {r})" for s, r in zip(self.stage_of_class, ranks, strict=True)]
@@ -73,8 +75,7 @@ def blueprint(
 ) -> Blueprint:
     """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
     plan = workload.plan
-    dp = plan.data_parallel(cluster.num_gpus)
-    grid = Grid(plan.tp, plan.cp, dp, plan.pp, plan.ep, plan.order, plan.expert_tp, plan.ulysses or 1)
+    grid = Grid.of(plan, cluster.num_gpus)
     count = workload.num_micro_batches(cluster.num_gpus)
     progress = library.threads or 1, library.request
     setting = Setting(workload, software, grid, count, options.collapse, *progress)
@@ -87,8 +88,13 @@ def blueprint(
     alike = len(set(gpus)) == 1
     for rank_class, together in enumerate([(c,) for c in range(len(gpus))] if alike else lockstep(folded)):
         kinds = dict.fromkeys(gpus[other] for other in together)
-        priced = tuple((gpu, calibration_for(gpu)) for gpu in kinds)
-        pricings.append(ClassPricing(rank_class, priced, software, folded))
+        calibrations = [calibration_for(gpu) for gpu in kinds]
+        stage = int(stages[folded.representatives[rank_class]])
+        priced = tuple(
+            (setting.holding(gpu, stage), rested(c)) for gpu, c in zip(kinds, calibrations, strict=True)
+        )
+        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), software, folded)
+        pricings.append(pricing.under_power_limit(setting.operations(stage), calibrations))
     stage_of_class = tuple(stages[folded.representatives].tolist())
     return Blueprint(setting, folded, pricings, stage_of_class, [{} for _ in pricings])
 

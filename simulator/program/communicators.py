@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simulator.costs.collectives import CollectiveCost, GroupShape
 from simulator.costs.collectives.patterns import REDUCER, edges
 from simulator.hardware.topology import Routes, Topology
+from simulator.program import host_copies
 from simulator.program.chains import Transfer
 from simulator.ranks.folding import Folding, GroupLayer, fold
 from simulator.ranks.grid import Grid
@@ -34,7 +35,7 @@ class Communicators:
     def __init__(self, grid: Grid, topology: Topology, cost_model: CostModel) -> None:
         self.grid = grid
         self.topology = topology
-        self._cost_model = cost_model
+        self.cost_model = cost_model
         self._members: dict[str, Ints] = {}
         self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
         self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
@@ -50,6 +51,8 @@ class Communicators:
     def _find_members(self, axis: str) -> Ints:
         if axis.startswith("pair"):
             return self.grid.pipeline_pairs(int(axis[4:]))
+        if axis == host_copies.AXIS:
+            return np.arange(self.grid.world, dtype=np.int64)[:, None]
         if axis == "tied":
             first_last = self.grid.ranks[..., [0, -1]]
             return first_last.reshape(-1, 2)
@@ -68,28 +71,30 @@ class Communicators:
     def _cost(self, op: str, size: float, shape: GroupShape) -> CollectiveCost:
         key = (op, size, shape)
         if key not in self._costs:
-            self._costs[key] = self._cost_model(op, size, shape)
+            self._costs[key] = self.cost_model(op, size, shape)
         return self._costs[key]
 
     def fold(self, requests: Iterable[Request], enabled: bool = True) -> FoldedCommunicators:
         """Fold ranks, groups and links for everything that `requests` will send."""
         patterns = {
-            (axis, cost.pattern)
+            (axis, pattern)
             for axis, op, size in set(requests)
-            for cost in self.costs(axis, op, size)
-            if cost.pattern != "none"
+            for pattern in self._patterns(axis, op, size)
+            if pattern != "none"
         }
         key = (tuple(sorted(patterns)), enabled)
         if key not in self._foldings:
             self._foldings[key] = FoldedCommunicators(self, *self._folding(*key))
         return self._foldings[key]
 
+    def _patterns(self, axis: str, op: str, size: float) -> list[str]:
+        """What an operation of the axis draws on: copies are their own pattern."""
+        return [op] if axis == host_copies.AXIS else [cost.pattern for cost in self.costs(axis, op, size)]
+
     def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
         found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
-        used = _limiting_links(
-            self.topology, [x for x, _ in found.values()], [f for _, f in found.values()]
-        )
+        used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
         position = np.full(self.topology.num_links, -1, dtype=np.int64)
         position[used] = np.arange(len(used))
         layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
@@ -98,6 +103,9 @@ class Communicators:
         return fold(colour, _link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
+        if axis == host_copies.AXIS and (axis, pattern) not in self._layers:
+            none = np.zeros(0, dtype=np.int64)
+            self._layers[axis, pattern] = host_copies.copy_layer(self.topology, pattern), (none, none)
         if (axis, pattern) not in self._layers:
             members = self.members(axis)
             loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
@@ -154,14 +162,22 @@ class FoldedCommunicators:
         self, axis: str, op: str, size: float, rank_class: int, place: int | None = None
     ) -> Transfer | None:
         """The collective as the class's group carries it out; None where it moves nothing."""
-        members = self.communicators.members(axis)
-        if members.shape[1] < 2 or size <= 0.0:
+        members, copies = self.communicators.members(axis), axis == host_copies.AXIS
+        if (members.shape[1] < 2 and not copies) or size <= 0.0:
             return None
         group, _ = self.group(axis, rank_class, place)
         key = (axis, op, size, group)
         if key not in self._transfers:
-            self._transfers[key] = self._price(axis, op, size, group)
+            self._transfers[key] = self._copy(op, size, group) if copies else self._price(axis, op, size, group)
         return self._transfers[key]
+
+    def _copy(self, op: str, size: float, rank: int) -> Transfer:
+        """A copy of one rank (or work of its host), priced while all ranks do the same."""
+        layer = f"{host_copies.AXIS}:{op}"
+        rows = self._draws[layer][int(self.folding.group_class[layer][rank])]
+        draws = tuple((self.num_classes + link, amount) for link, amount in rows)
+        rate = self._nominal_rate(layer, rank, {link: 1.0 for link, _ in rows})
+        return Transfer(host_copies.AXIS, host_copies.LATENCY, size, draws, rate, 0.0, op)
 
     def latency_only(self, axis: str, op: str, size: float, rank_class: int) -> Transfer | None:
         """A collective of a few bytes: its latency, without draws."""
@@ -187,7 +203,9 @@ class FoldedCommunicators:
         rate, cap = self._nominal_rate(layer, group, efficiency), inf
         if cost.stretch > 1.0:
             cap = self._rate_alone(layer, group, efficiency) / cost.stretch
-        return Transfer(axis, cost.latency, cost.volume, draws, min(rate, cap), cost.gpu_share, cost.algorithm, cap)
+        return Transfer(
+            axis, cost.latency, cost.volume, draws, min(rate, cap), cost.gpu_share, cost.algorithm, cap
+        )
 
     def _efficiency(self, link_class: int, cost: CollectiveCost, shape: GroupShape) -> float:
         """Achieved fraction of a link's capacity; host links count as scale-up where no network is crossed."""
@@ -263,7 +281,9 @@ def _evened(topology: Topology, loads: Loads) -> Loads:
     depends on, the members of a group are interchangeable.
     """
     group, link, amount = loads
-    own = np.array([kind.startswith(ENDPOINTS) for kind in topology.kind_names], dtype=bool)[topology.kind[link]]
+    own = np.array([kind.startswith(ENDPOINTS) for kind in topology.kind_names], dtype=bool)[
+        topology.kind[link]
+    ]
     key = group * len(topology.kind_names) + topology.kind[link]
     _, which, size = np.unique(key, return_inverse=True, return_counts=True)
     mean = np.bincount(which, weights=amount) / size
@@ -277,9 +297,7 @@ Feeds = tuple[Ints, Ints]
 """Keys link x num_links + NIC link: which NICs send, and which receive, what crosses a switch-to-switch link."""
 
 
-def link_loads(
-    topology: Topology, found: Any, pattern: str
-) -> tuple[Loads, Feeds]:
+def link_loads(topology: Topology, found: Any, pattern: str) -> tuple[Loads, Feeds]:
     """Rows (group, link, amount): what one byte of volume puts on every link; and the NICs behind fabric links."""
     group, source, destination, share = found
     up, down = destination == REDUCER, source == REDUCER

@@ -2,44 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from simulator.costs.memory import MOMENT_BYTES, MOMENTS
 from simulator.program.chains import Chain, Transfer, chain_of
+from simulator.program.offload import HostTraffic
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
+from simulator.program.sharding import gathers, owned_parameters
 from simulator.program.units import layer_units
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
-MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
-MOMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
-
 
 def optimizer_step(
-    setting: Setting, pricing: ClassPricing, rank: RankBuilder, stage: int, deps: Sequence[int]
-) -> None:
-    """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters."""
-    counts = _owned(setting, stage)
+    setting: Setting,
+    pricing: ClassPricing,
+    rank: RankBuilder,
+    host: HostTraffic,
+    stage: int,
+    deps: Sequence[int],
+) -> list[int]:
+    """Norm of the gradients, its sum over the ranks of a replica, the update, the gather of parameters.
+
+    Returns the tasks that the next forward waits for.
+    """
+    placed = [one for content in setting.content[stage] for one in content.layers]
+    counts = owned_parameters(setting, placed)
     if not counts:
-        return
+        return list(deps)
     norm = rank.run(norm_chain(setting, pricing, counts), deps)
     after = [norm[1]] if norm is not None else list(deps)
-    if setting.software.optimizer.norm_passes:
+    if setting.software.optimizer.norm_passes and not setting.overlaps_steps:
         # Every rank of the replica learns the norm before any may go on: a barrier of a few bytes.
         transfer = pricing.communicators.latency_only("model", "all_reduce", 4.0, pricing.rank_class)
         meeting = rank.communicate(transfer, "optimizer", "sum of norms", "dp", after)
         after = [meeting] if meeting is not None else after
-    if setting.software.optimizer.host_synchronisations:
+    if setting.software.optimizer.host_synchronisations and not setting.overlaps_steps:
         rank.sync += after
-    layers = [placed.layer for content in setting.content[stage] for placed in content.layers]
-    update = rank.run(update_chain(setting, pricing, layers, counts), after)
-    if update is None or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
-        return
+    if setting.plan.offload.optimizer == "none":
+        update = rank.run(update_chain(setting, pricing, [one.layer for one in placed], counts), after)
+        updated = [] if update is None else [update[1]]
+    else:
+        units = [unit for content in setting.content[stage] for unit in setting.reduced_units(content)]
+        updated = host.update(
+            units, after, lambda part, count: update_chain(setting, pricing, [p.layer for p in part], count)
+        )
+    if not updated or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
+        return updated
     rank.taken.clear()  # all reductions are through
-    for axis, count, op in handed_out(setting, stage):
+    awaited = list(updated)
+    for axis, op, count in handed_out(setting, stage):
         gather = pricing.communicators.transfer(axis, op, count * setting.parameter_size, pricing.rank_class)
-        rank.communicate(gather, "dp", "gather parameters", "dp", [update[1]])
+        task = rank.communicate(gather, "dp", "gather parameters", "dp", updated)
+        awaited += [] if task is None else [task]
+    return awaited
 
 
 def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:
@@ -47,33 +65,27 @@ def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: 
     return pricing.communicators.transfer(axis, "all_gather", count * setting.parameter_size, pricing.rank_class)
 
 
-def handed_out(setting: Setting, stage: int) -> list[tuple[str, float, str]]:
-    """(axis, parameters, operation) of every collective that spreads the updated parameters of a stage, in order.
+def handed_out(setting: Setting, stage: int) -> Iterator[tuple[str, str, float]]:
+    """(axis, operation, parameters) of every collective that spreads the updated parameters of a stage, in order.
 
     By broadcast, every rank hands out what it owns. Owners of layers are found as PyTorch's ZeroRedundancyOptimizer
     does: the largest to whoever has least.
     """
-    parts = (("dp_cp", "dense"), ("edp", "experts"))
     chunks = setting.content[stage]
     if not setting.gathers_by_broadcast:
-        return [(axis, getattr(chunk.whole, part), "all_gather") for chunk in chunks for axis, part in parts]
-    found = []
-    for axis, part in parts:
-        layers = [unit for chunk in chunks for unit in layer_units(chunk.layers)]
+        for chunk in chunks:
+            yield from ((axis, "all_gather", count) for axis, count in gathers(setting, chunk.whole, "forward"))
+        return
+    layers = [unit for chunk in chunks for unit in layer_units(chunk.layers)]
+    counts: dict[str, list[float]] = {}
+    for unit in layers:
+        for axis, count in gathers(setting, unit, "forward"):
+            counts.setdefault(axis, []).append(count)
+    for axis, parts in counts.items():
         owned = [0.0] * setting.grid.size(axis)
-        for count in sorted((getattr(layer, part) for layer in layers), reverse=True):
+        for count in sorted(parts, reverse=True):
             owned[owned.index(min(owned))] += count
-        found += [(axis, count, "broadcast_each") for count in owned]
-    return found
-
-
-def _owned(setting: Setting, stage: int) -> float:
-    """Parameters that one rank of the stage updates."""
-    dense = sum(content.whole.dense for content in setting.content[stage])
-    experts = sum(content.whole.experts for content in setting.content[stage])
-    if setting.plan.zero == 0:
-        return float(dense + experts)
-    return dense / setting.grid.size("dp_cp") + experts / setting.grid.size("edp")
+        yield from ((axis, "broadcast_each", count) for count in owned if count)
 
 
 def norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:

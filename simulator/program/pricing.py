@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from simulator.costs.kernels import KernelCalibration, kernel_seconds
+from simulator.costs.power import slowdown
 from simulator.costs.software import SoftwareProfile
 from simulator.hardware.gpu import GPU
 from simulator.program.chains import Transfer
 from simulator.program.communicators import FoldedCommunicators
-from simulator.workloads.operators import Collective, Kernel
+from simulator.workloads.operation import Operation
+from simulator.workloads.operators import Attention, Collective, Gemm, GroupedGemm, Kernel, MemoryBound
 
 
 @dataclass(frozen=True)
 class ClassPricing:
     """Implements `chains.Pricing` for one rank class.
 
-    `gpus` are its own and those of the ranks it computes in lockstep with; the slowest sets the pace of all.
+    `gpus` are its own and those of the ranks it computes in lockstep with, at full clock; the slowest sets the pace of
+    all. `clocks` are the factors by which the power limit of each slows matrix products.
     """
 
     rank_class: int
     gpus: tuple[tuple[GPU, KernelCalibration], ...]
+    clocks: tuple[float, ...]
     software: SoftwareProfile
     communicators: FoldedCommunicators
 
@@ -30,11 +35,52 @@ class ClassPricing:
         return self.rank_class
 
     def kernel_seconds(self, kernel: Kernel) -> float:
-        slowest = max(kernel_seconds(kernel, gpu, calibration) for gpu, calibration in self.gpus)
+        limited = not isinstance(kernel, MemoryBound)
+        slowest = max(
+            kernel_seconds(kernel, gpu, calibration) * (clock if limited else 1.0)
+            for (gpu, calibration), clock in zip(self.gpus, self.clocks, strict=True)
+        )
         return slowest / self.software.compute_efficiency
+
+    def _seconds_at_best(self, kernel: Gemm | GroupedGemm | Attention) -> float:
+        """What the kernel's FLOPs take in the main loop of a large product on the first GPU."""
+        gpu, calibration = self.gpus[0]
+        measured = calibration.gemm.get(kernel.dtype) or calibration.gemm["bf16"]
+        return kernel.flops / (measured.efficiency * gpu.peak(kernel.dtype))
 
     def transfer(self, collective: Collective) -> Transfer | None:
         return self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
 
     def launch(self, kernels: int, backward: bool) -> float:
         return kernels * (self.software.launch_backward if backward else self.software.launch)
+
+    def under_power_limit(
+        self, operations: Iterable[tuple[Operation, int]], calibrations: Iterable[KernelCalibration]
+    ) -> ClassPricing:
+        """The same with the clocks that last while the rank repeats `operations` (each so many times).
+
+        `calibrations` are those of `gpus` as measured, with what the power limit did to them.
+        """
+        products, streaming, waiting = self.load(operations)
+        total = products + streaming + waiting
+        if total <= 0.0:
+            return self
+        shares = products / total, streaming / total
+        clocks = (slowdown(gpu, c, *shares) for (gpu, _), c in zip(self.gpus, calibrations, strict=True))
+        return replace(self, clocks=tuple(map(float, clocks)))
+
+    def load(self, operations: Iterable[tuple[Operation, int]]) -> tuple[float, float, float]:
+        """Seconds at full clock in which the multipliers work, memory streams, and the GPU waits for others."""
+        products = streaming = waiting = 0.0
+        for operation, count in operations:
+            if isinstance(operation.what, Collective):
+                transfer = None if operation.asynchronous else self.transfer(operation.what)
+                waiting += count * transfer.seconds if transfer is not None else 0.0
+            elif isinstance(operation.what, MemoryBound):
+                streaming += count * self.kernel_seconds(operation.what)
+            else:
+                seconds = self.kernel_seconds(operation.what)
+                busy = min(seconds, self._seconds_at_best(operation.what))
+                products += count * busy
+                streaming += count * (seconds - busy)  # multipliers that wait for operands draw like streaming
+        return products, streaming, waiting

@@ -6,13 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from simulator.costs.memory import stage_memory
 from simulator.costs.software import SoftwareProfile
+from simulator.hardware.gpu import GPU
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
+from simulator.program.offload import offload_requests
+from simulator.program.schedules import SCHEDULES, Schedule
+from simulator.program.schedules.placement import Placement
+from simulator.program.sharding import gathers, kept_units, reductions
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
 from simulator.workloads.layers import Shard
+from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 from simulator.workloads.plan import Plan
 from simulator.workloads.workload import Workload
@@ -34,6 +41,11 @@ class ChunkContent:
         return sum(p.layer.activation_bytes(p.shard) for p in self.layers)
 
     @cached_property
+    def postponed_bytes(self) -> float:
+        """Kept from the input gradient to the weight gradient where they run apart, per micro-batch."""
+        return sum(p.layer.postponed_bytes(p.shard) for p in self.layers)
+
+    @cached_property
     def transient_bytes(self) -> float:
         """Peak that lives only while one layer runs backward."""
         return max((p.layer.transient_bytes(p.shard) for p in self.layers), default=0.0)
@@ -49,13 +61,16 @@ class Setting:
     num_micro_batches: int
     collapse: bool = True
     num_scheduled: int = field(init=False, default=0)
-    """Micro-batches that the program under construction really runs (see `steady_state`)."""
+    """Micro-batches per step that the program under construction really runs (see `steady_state`)."""
+    num_steps: int = field(init=False, default=1)
+    """Steps that it runs one into the other."""
     threads: int = 1
     """Collectives of one group that run at a time (`CollectiveCalibration.threads`)."""
     request: float | None = None
     """Seconds that a receiver's request travels; None: messages need none (`CollectiveCalibration.request`)."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
+    _kept: dict[int, int] = field(init=False, repr=False, default_factory=dict)
 
     @cached_property
     def plan(self) -> Plan:
@@ -85,9 +100,11 @@ class Setting:
     def content(self) -> list[list[ChunkContent]]:
         """Chunks by [stage][chunk]."""
         plan = self.plan
-        placed = chunks(self.workload.model.layers(), plan.pp, plan.vpp, plan.layers_per_stage)
+        layers = self.workload.model.layers()
+        placed = chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement)
         return [
-            [self._content(stage, chunk, placed) for chunk in range(plan.vpp)] for stage in range(plan.pp)
+            [self._content(stage, chunk, placed) for chunk in range(len(held))]
+            for stage, held in enumerate(self.placement.parts)
         ]
 
     def _content(self, stage: int, chunk: int, placed: list) -> ChunkContent:  # type: ignore[type-arg]
@@ -98,7 +115,7 @@ class Setting:
             beyond = limit is not None and layer.kind == "block" and before >= limit
             layers.append(Placed(layer, self.shard_kept if beyond else self.shard))
             before += layer.kind == "block"
-        if self.shards_parameters:
+        if self.shards_parameters or self.offloads_activations:
             units = layer_units(layers)
         elif self.overlaps_gradients or self.reduces_each_micro_batch or self.gathers_ahead:
             size = self.software.bucket_size if self.plan.bucket_size is None else self.plan.bucket_size
@@ -106,7 +123,8 @@ class Setting:
         else:
             units = one_unit(layers)
         (whole,) = one_unit(layers)
-        return ChunkContent(chunk, chunk * self.plan.pp + stage, tuple(layers), tuple(units), whole)
+        part = self.placement.parts[stage][chunk]
+        return ChunkContent(chunk, part, tuple(layers), tuple(units), whole)
 
     # --- data parallelism --------------------------------------------------------------------------------------------
 
@@ -117,7 +135,8 @@ class Setting:
     @cached_property
     def gathers_ahead(self) -> bool:
         """Updated parameters are gathered behind the next forward (ZeRO-1 and 2)."""
-        return self.plan.zero in (1, 2) and self._overlaps("dp_parameters")
+        at_home = self.plan.offload.optimizer == "none"
+        return self.plan.zero in (1, 2) and at_home and self._overlaps("dp_parameters")
 
     @cached_property
     def gathers_by_broadcast(self) -> bool:
@@ -154,8 +173,41 @@ class Setting:
     def parameter_size(self) -> float:
         """Bytes per parameter element on the wire: gathered in the type that compute uses."""
         if self.shards_parameters:
-            return DTYPE_BYTES[self.workload.activation_dtype]
+            return DTYPE_BYTES[self.plan.zero3.gather_dtype or self.workload.activation_dtype]
         return DTYPE_BYTES[self.workload.parameter_dtype]
+
+    @cached_property
+    def gathered_size(self) -> float:
+        """Bytes per gathered parameter in memory."""
+        widened = self.plan.zero3.gather_dtype == "int8"  # which no kernel computes in
+        return DTYPE_BYTES[self.workload.activation_dtype] if widened else self.parameter_size
+
+    @cached_property
+    def offloads_activations(self) -> bool:
+        return self.plan.offload.activations > 0.0
+
+    def reduced_units(self, content: ChunkContent) -> tuple[Unit, ...]:
+        """What of a chunk is reduced together at the end of a step."""
+        apart = self.overlaps_gradients or self.reduces_each_micro_batch
+        return content.units if apart else (content.whole,)
+
+    def holding(self, gpu: GPU, stage: int) -> GPU:
+        """The GPU as kernels of the stage see it: slower where its job spills into the memory's expansion."""
+        if gpu.memory.expansion is None:
+            return gpu
+        needed = sum(
+            stage_memory(
+                [[placed.layer for placed in content.layers] for content in self.content[stage]],
+                stage,
+                self.workload,
+                self.shard,
+                self.grid.world,
+                self.software.memory.context,
+                self.software.memory.fragmentation,
+            ).values()
+        )
+        bandwidth = gpu.memory.bandwidth_for(needed)
+        return gpu.model_copy(update={"memory": gpu.memory.model_copy(update={"bandwidth": bandwidth})})
 
     # --- pipeline ----------------------------------------------------------------------------------------------------
 
@@ -165,23 +217,46 @@ class Setting:
         return self.software.synchronous_p2p and self.plan.pp > 1
 
     @cached_property
+    def overlaps_steps(self) -> bool:
+        """A stage goes on to the next step while others are still in this one."""
+        return self.plan.overlap.steps or not self.schedule.flushes
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return SCHEDULES[self.plan.schedule_name]
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Which part of the model stands where."""
+        return self.schedule.placement(self.plan.pp, self.plan.vpp)
+
+    @cached_property
+    def num_chunks(self) -> int:
+        """Model chunks on every stage."""
+        return len(self.placement.parts[0])
+
+    def pair_axis(self, source: int, target: int) -> str:
+        """The axis of the transfers from one stage to another: every stage sends equally far, wrapping round."""
+        step, num_stages = target - source, self.plan.pp
+        if num_stages > 2 and abs(step) == num_stages - 1:
+            step = -1 if step > 0 else 1
+        return f"pair{step:+d}"
+
+    @cached_property
     def receives_late(self) -> bool:
         """A stage asks for its input only when it has nothing left to compute.
 
         Interleaved schedules exchange in lockstep with the sender, ahead of need.
         """
-        return not self.overlaps_pipeline and self.plan.vpp == 1
-
-    @cached_property
-    def num_virtual_stages(self) -> int:
-        return self.plan.pp * self.plan.vpp
+        return not self.overlaps_pipeline and self.num_chunks == 1
 
     @cached_property
     def boundary_bytes(self) -> list[float]:
-        """Bytes per GPU that cross from each virtual stage to the next, per micro-batch."""
-        sizes = []
-        for virtual in range(self.num_virtual_stages - 1):
-            content = self.content[virtual % self.plan.pp][virtual // self.plan.pp]
+        """Bytes per GPU that cross from each part of the model to the next, per micro-batch."""
+        parts = {content.virtual: content for stage in self.content for content in stage}
+        sizes: list[float] = []
+        for part in range(self.placement.num_parts - 1):
+            content = parts[part]
             if content.layers:
                 sizes.append(content.layers[-1].layer.output_bytes(content.layers[-1].shard))
             else:  # an empty chunk hands on what it received
@@ -198,10 +273,22 @@ class Setting:
     @cached_property
     def tied_bytes(self) -> float:
         """Bytes of the shared embedding's gradient that first and last stage add up."""
-        if not self.workload.model.tied or self.plan.pp == 1:
+        if not self.workload.model.tied or self.placement.ends_meet:
             return 0.0
         parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
         return parameters.embeddings * self.reduction_size
+
+    def operations(self, stage: int) -> Iterator[tuple[Operation, int]]:
+        """What a rank of the stage does for one micro-batch: distinct operations, and how often."""
+        placed: dict[tuple[int, int], tuple[Placed, int]] = {}
+        for content in self.content[stage]:
+            for p in content.layers:
+                key = (id(p.layer), id(p.shard))
+                placed[key] = (p, placed[key][1] + 1 if key in placed else 1)
+        for p, count in placed.values():
+            layer, shard = p.layer, p.shard
+            for operation in (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)):
+                yield operation, count
 
     # --- what will be sent ---------------------------------------------------------------------------------------------
 
@@ -215,21 +302,43 @@ class Setting:
                 for unit in (*content.units, content.whole):
                     seen |= set(self._unit_requests(unit))
         yield from sorted(seen)
+        yield from offload_requests(self)
         for size in dict.fromkeys(self.boundary_bytes):
-            yield "pair+1", "send_recv", size
-            yield "pair-1", "send_recv", size
+            for axis in self._pair_axes():
+                yield axis, "send_recv", size
             if self.scatter > 1:
                 yield "tp", "all_gather", size * self.scatter
         if self.tied_bytes:
             yield "tied", "all_reduce", self.tied_bytes
 
+    def _pair_axes(self) -> list[str]:
+        """Every axis on which neighbouring parts exchange, in both directions."""
+        placement, found = self.placement, {}
+        for stage, held in enumerate(placement.parts):
+            for chunk in range(len(held)):
+                for step in (1, -1):
+                    peer = placement.neighbour(stage, chunk, step)
+                    if peer is not None and peer[0] != stage:
+                        found[self.pair_axis(stage, peer[0])] = True
+        return list(found)
+
     def _unit_requests(self, unit: Unit) -> Iterator[Request]:
-        gather = "broadcast_each" if self.gathers_by_broadcast else "all_gather"
-        for axis, count in (("dp_cp", unit.dense), ("edp", unit.experts)):
-            if count:
-                yield axis, self.reduction, count * self.reduction_size
-                if self.plan.zero:
-                    yield axis, gather, count * self.parameter_size
+        for is_last in (False, True):
+            for chain in reductions(self, unit, is_last):
+                for axis, op, count in chain:
+                    yield axis, op, count * self.reduction_size
+        if not self.plan.zero:
+            return
+        for direction in ("forward", "backward"):
+            for axis, count in gathers(self, unit, direction):
+                op = "broadcast_each" if self.gathers_by_broadcast else "all_gather"
+                yield axis, op, count * self.parameter_size
+
+    def kept_units(self, content: ChunkContent) -> int:
+        """Units of the chunk that stay gathered over the step."""
+        if content.virtual not in self._kept:
+            self._kept[content.virtual] = kept_units(self, content.units)
+        return self._kept[content.virtual]
 
 
 def _collectives(placed: Placed) -> Iterator[Request]:

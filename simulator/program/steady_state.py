@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.timeline import Repetition, Timeline
 from simulator.program.program import Program
+from simulator.program.schedules import SCHEDULES
 
 TOLERANCE = 1e-10
 """Relative to the makespan: rounding of sums of floats."""
@@ -25,14 +26,47 @@ def lengths(schedule: str, num_stages: int, chunks: int, num_micro_batches: int)
 
     A stretch is one micro-batch, or one round of the stages where chunks are interleaved.
     """
-    if schedule not in ("1f1b", "interleaved"):
+    repeats = SCHEDULES[schedule].period
+    if repeats is None:
         return
-    period = num_stages if schedule == "interleaved" else 1
+    period = repeats(num_stages, chunks)
     for rounds in (4, 6, 9):
-        base = rounds * num_stages if schedule == "interleaved" else rounds * num_stages // 2 + 4
+        base = rounds * num_stages * chunks // 2 + 4 if period == 1 else rounds * num_stages
         count = base + (num_micro_batches - base) % period
         if count + 2 * period <= num_micro_batches:
             yield count, period
+
+
+def num_steps_to_try(num_stages: int, num_micro_batches: int) -> Iterator[int]:
+    """How many steps to run into one another until one in the middle shows how the pipeline goes on for ever."""
+    filling = -(-2 * num_stages // num_micro_batches)
+    for margin in (1, 2, 4):
+        yield 2 * (filling + margin) + 2
+
+
+def endless(program: Program, timeline: Timeline, period: int) -> tuple[Repetition, bool]:
+    """One step of `period` micro-batches in the middle of several, and whether the next one repeats it exactly.
+
+    That step alone is what counts where a pipeline goes on for ever.
+    """
+    batches = np.array([task.micro_batch for task in program.tasks])
+    compute = np.array(
+        program.queues[next(i for i, lane in enumerate(program.lanes) if lane.name == "compute")]
+    )
+    middle = (int(batches[compute].max()) + 1) // period // 2 * period
+    firsts = [compute[np.argmax(batches[compute] == middle + k * period)] for k in range(2)]
+    start = float(timeline.start[firsts[0]])
+    seconds = float(timeline.start[firsts[1]]) - start
+    tolerance = TOLERANCE * timeline.simulated
+    exact = True
+    for queue in program.queues:
+        tasks = np.array(queue)
+        exact &= (
+            _stretch(program, timeline, batches, tasks, start, seconds, period, tolerance, True) is not None
+        )
+    begins = timeline.start
+    inside = np.flatnonzero((begins >= start - tolerance) & (begins < start + seconds - tolerance))
+    return Repetition(1, seconds, start, inside, alone=True), exact
 
 
 def repetition(program: Program, timeline: Timeline, period: int, missing: int) -> Repetition | None:
@@ -83,8 +117,12 @@ def _stretch(
     seconds: float,
     period: int,
     tolerance: float,
+    steps: bool = False,
 ) -> slice | None:
-    """The lane's tasks that start within the stretch, if the next stretch repeats them; None if it does not."""
+    """The lane's tasks that start within the stretch, if the next stretch repeats them; None if it does not.
+
+    Every task must belong to a micro-batch, unless whole `steps` repeat themselves.
+    """
     begins, ends = timeline.start[tasks], timeline.end[tasks]
     marks = start - tolerance + seconds * np.arange(3)
     first, second, third = np.searchsorted(begins, marks).tolist()
@@ -99,8 +137,9 @@ def _stretch(
     here, there = slice(low, second), slice(low + size, third)
     shift = np.abs(begins[there] - begins[here] - seconds).max() <= tolerance
     shift &= np.abs(ends[there] - ends[here] - seconds).max() <= tolerance
-    same = bool((batches[tasks[there]] - batches[tasks[here]] == period).all())
-    same &= bool((batches[tasks[first:third]] >= 0).all())
+    numbered = batches[tasks[here]] >= 0
+    same = bool((batches[tasks[there]] - batches[tasks[here]] == period * numbered).all())
+    same &= steps or bool((batches[tasks[first:third]] >= 0).all())
     same &= all(
         program.tasks[a].phases == program.tasks[b].phases
         for a, b in zip(tasks[here].tolist(), tasks[there].tolist(), strict=True)

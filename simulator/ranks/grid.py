@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from simulator.workloads.plan import Plan
+
 Ranks = NDArray[np.int64]
 AXES = ("tp", "cp", "dp", "pp")
 EXPERT_AXES = ("edp", "ep", "etp")
+SUBDIVIDED = {
+    "shard": "dp_cp",
+    "replicate": "dp_cp",
+    "secondary": "dp_cp",
+    "eshard": "edp",
+    "ereplicate": "edp",
+}
+"""Axes whose groups are parts of the groups of another."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +33,9 @@ class Grid:
     The ranks of a stage, tp innermost, are cut into runs of `etp` ranks that split one expert (all of tp if None),
     runs of `ep` such runs that share out the experts, and `edp` copies of those. With etp = tp, ep divides the plane
     of dp and cp. `ulysses` neighbours of a cp group exchange heads for tokens, and `ring` goes across.
+
+    Of the ranks that hold the same parameters (dp_cp), runs of `shard` share them out and `replicate` goes across;
+    runs of `secondary` share out a second copy. Experts in that plane are shared out over `eshard`.
     """
 
     tp: int = 1
@@ -31,6 +46,24 @@ class Grid:
     order: tuple[str, ...] = AXES
     etp: int | None = None
     ulysses: int = 1
+    shard: int | None = None
+    secondary: int | None = None
+
+    @staticmethod
+    def of(plan: Plan, num_gpus: int) -> Grid:
+        """The grid of a plan on that many GPUs."""
+        return Grid(
+            tp=plan.tp,
+            cp=plan.cp,
+            dp=plan.data_parallel(num_gpus),
+            pp=plan.pp,
+            ep=plan.ep,
+            order=plan.order,
+            etp=plan.expert_tp,
+            ulysses=plan.ulysses or 1,
+            shard=plan.zero3.shard_group,
+            secondary=plan.zero3.secondary_group,
+        )
 
     @property
     def expert_tp(self) -> int:
@@ -56,10 +89,24 @@ class Grid:
             "ring": self.cp // self.ulysses,
             "etp": self.expert_tp,
             "edp": self.tp * self.dp * self.cp // (self.ep * self.expert_tp),
+            "shard": self._shard,
+            "replicate": self.dp * self.cp // self._shard,
+            "secondary": self.secondary or 1,
+            "eshard": self._expert_shard,
+            "ereplicate": self.tp * self.dp * self.cp // (self.ep * self.expert_tp * self._expert_shard),
             "world": self.world,
             "model": self.tp * self.pp,
         }
         return sizes[axis] if axis in sizes else int(getattr(self, axis))
+
+    @property
+    def _shard(self) -> int:
+        return self.dp * self.cp if self.shard is None else self.shard
+
+    @property
+    def _expert_shard(self) -> int:
+        """Ranks of a shard group that hold the same experts."""
+        return max(1, self._shard * self.tp // (self.ep * self.expert_tp))
 
     def coordinate(self, axis: str) -> Ranks:
         """Position of each rank along a basic axis, shape [world]."""
@@ -79,6 +126,14 @@ class Grid:
         if axis in ("ulysses", "ring"):
             inner = self.groups("cp").reshape(-1, cp // self.ulysses, self.ulysses)
             return (inner if axis == "ulysses" else inner.swapaxes(1, 2)).reshape(-1, self.size(axis))
+        if axis in SUBDIVIDED:
+            runs = self.size(
+                axis if axis in ("shard", "secondary", "eshard") else axis.replace("replicate", "shard")
+            )
+            whole = self.groups(SUBDIVIDED[axis])
+            parts = whole.reshape(len(whole), -1, runs)
+            across = axis in ("replicate", "ereplicate")
+            return (parts.swapaxes(1, 2) if across else parts).reshape(-1, self.size(axis))
         if axis == "world":
             return np.arange(self.world, dtype=np.int64)[None, :]
         if axis == "model":

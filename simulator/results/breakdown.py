@@ -109,7 +109,8 @@ def _length(intervals: NDArray[np.float64], repeated: Repetition | None) -> floa
     """Total length; what lies in a repeated stretch counts as often as that is repeated."""
     if not len(intervals):
         return 0.0
-    total = float((intervals[:, 1] - intervals[:, 0]).sum())
+    alone = repeated is not None and repeated.alone
+    total = 0.0 if alone else float((intervals[:, 1] - intervals[:, 0]).sum())
     if repeated is not None:
         clipped = np.clip(intervals, repeated.start, repeated.start + repeated.seconds)
         total += repeated.count * float((clipped[:, 1] - clipped[:, 0]).sum())

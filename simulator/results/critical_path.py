@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,19 @@ def critical_seconds(program: Program, timeline: Timeline, step: float) -> dict[
     return dict(sorted(((k, s) for k, s in seconds.items() if s > 0.0), key=lambda item: (-item[1], item[0])))
 
 
-def sensitivity(program: Program, timeline: Timeline, step: float) -> dict[str, float]:
+def sensitivity(
+    program: Program,
+    timeline: Timeline,
+    step: float,
+    elasticities: Callable[[Phase], tuple[Mapping[str, float], str] | None] = lambda phase: None,
+) -> dict[str, float]:
     """d(log step) / d(log parameter), to first order: what limits how much of the critical path.
 
     For resources the parameter is their rate: -0.8 means that 1 % more of it saves 0.8 % of the step, as long as the
     same path stays critical. `tensor_core` is the rate of kernels with matrix products, `hbm` that of the others;
-    `launch` and `latency` are times. Work that shares a resource with other work counts to what limits it alone.
-    Waiting for the slowest rank grows with the kernels' time.
+    `launch`, `latency` and `kernel_latency` are times. Work that shares a resource with other work counts to what
+    limits it alone, or is divided by its `elasticities` where they are known (see `results.sensitivity`). Waiting for
+    the slowest rank grows with the kernels' time.
     """
 
     @cache
@@ -42,6 +48,11 @@ def sensitivity(program: Program, timeline: Timeline, step: float) -> dict[str, 
         return limiting(program, phase)
 
     def parts(phase: Phase, seconds: float, count: int) -> Parts:
+        known = elasticities(phase)
+        if known is not None:
+            shares, rest = known
+            left = max(0.0, 1.0 - sum(shares.values()))
+            return (*((name, share * seconds) for name, share in shares.items()), (rest, left * seconds))
         latency = min(seconds, phase.latency * count)
         return (
             ("launch" if phase.kind == "launch" else "latency", latency),
@@ -50,10 +61,10 @@ def sensitivity(program: Program, timeline: Timeline, step: float) -> dict[str, 
 
     seconds = _along_the_path(program, timeline, parts)
     waiting = step - timeline.makespan
-    kernels = {name: seconds.get(name, 0.0) for name in ("tensor_core", "hbm")}
+    kernels = {name: seconds.get(name, 0.0) for name in ("tensor_core", "hbm", "kernel_latency")}
     for name, amount in kernels.items():
         seconds[name] = amount + waiting * amount / (sum(kernels.values()) or 1.0)
-    signs = {"launch": 1.0, "latency": 1.0}
+    signs = {"launch": 1.0, "latency": 1.0, "kernel_latency": 1.0}
     shares = (
         (name, signs.get(name, -1.0) * amount / step)
         for name, amount in seconds.items()
@@ -94,10 +105,12 @@ def _along_the_path(
     if repetition is None:
         return summed(path)
     repeated = set(repetition.tasks.tolist())
-    once = {
-        name: s / (1 + repetition.count) for name, s in summed([t for t in path if t in repeated]).items()
-    }
+    times = repetition.count + (not repetition.alone)
+    inside = summed([task for task in path if task in repeated])
+    once = {name: seconds / times for name, seconds in inside.items()}
     total = sum(once.values())
+    if repetition.alone:
+        return {name: seconds * repetition.count * repetition.seconds / total for name, seconds in once.items()}
     scale = 1.0 + (repetition.count * repetition.seconds / total if total else 0.0)
     seconds = summed([task for task in path if task not in repeated])
     for name, amount in once.items():

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simulator.costs.memory import host_state
+
 if TYPE_CHECKING:
     from simulator.engine.timeline import Timeline
     from simulator.program.builder import Built
@@ -33,10 +35,23 @@ class ClassMemory:
 
 
 @dataclass(frozen=True)
+class HostMemory:
+    """What offloading keeps in the memory of one host, and what that holds (0 where it is not described)."""
+
+    peak_bytes: float
+    capacity_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.capacity_bytes or not self.peak_bytes
+
+
+@dataclass(frozen=True)
 class MemoryReport:
     """Every rank class at its own peak; the properties speak of the fullest one."""
 
     classes: tuple[ClassMemory, ...]
+    host: HostMemory = HostMemory(0.0, 0.0)
 
     @property
     def fullest(self) -> ClassMemory:
@@ -61,7 +76,7 @@ class MemoryReport:
 
     @property
     def fits(self) -> bool:
-        return self.peak_bytes <= self.capacity_bytes
+        return self.peak_bytes <= self.capacity_bytes and self.host.fits
 
     @property
     def shortfall_bytes(self) -> float:
@@ -84,6 +99,7 @@ class MemoryReport:
             "shortfall_bytes": self.shortfall_bytes,
             "by_kind": dict(self.by_kind),
             "rank_class": self.rank_class,
+            "host": {"peak_bytes": self.host.peak_bytes, "capacity_bytes": self.host.capacity_bytes},
             "by_stage": [
                 {
                     "stage": one.stage,
@@ -113,9 +129,39 @@ def memory_report(built: Built, timeline: Timeline) -> MemoryReport:
                 stage=built.stage_of_class[peak.rank_class],
                 num_ranks=built.program.members[peak.rank_class],
                 peak_bytes=sum(kinds.values()),
-                capacity_bytes=topology.hardware[int(topology.gpu_hardware[rank])].memory.capacity,
+                capacity_bytes=topology.hardware[int(topology.gpu_hardware[rank])].memory.total,
                 time_s=peak.time,
                 by_kind=kinds,
             )
         )
-    return MemoryReport(tuple(classes))
+    return MemoryReport(tuple(classes), _host_memory(built, timeline))
+
+
+def _host_memory(built: Built, timeline: Timeline) -> HostMemory:
+    """The fullest host, if its GPUs are all of the fullest stage: state that rests there, activations that wait."""
+    setting, topology = built.setting, built.communicators.communicators.topology
+    node = topology.nodes[0]
+    waiting = _waiting_bytes(built, timeline)
+    state = []
+    for stage in setting.content:
+        layers = [placed.layer for content in stage for placed in content.layers]
+        state.append(host_state(layers, setting.workload, setting.shard, setting.grid.world))
+    capacity = node.cpu.memory if node.cpu is not None else 0.0
+    return HostMemory((max(state) + waiting) * node.num_gpus, capacity)
+
+
+def _waiting_bytes(built: Built, timeline: Timeline) -> float:
+    """Most bytes of activations of one rank that are in host memory at a time."""
+    most = 0.0
+    for rank_class in range(len(built.program.members)):
+        changes: list[tuple[float, float]] = []
+        for task, began in zip(built.program.tasks, timeline.start.tolist(), strict=True):
+            if task.label not in ("evict activations", "fetch activations"):
+                continue
+            mine = [c.amount for c in (*task.at_start, *task.at_end) if c.rank_class == rank_class]
+            changes += [(began, -amount) for amount in mine]
+        held = 0.0
+        for _, amount in sorted(changes):
+            held += amount
+            most = max(most, held)
+    return most

@@ -61,7 +61,7 @@ class Prediction:
         """The same prediction with every micro-batch simulated, for timelines and traces."""
         from simulator.simulation import SimulationOptions, simulate
 
-        if self.run.repetition is None:
+        if self.run.repetition is None or self.run.repetition.alone:
             return self
         return simulate(self.cluster, self.workload, SimulationOptions(periodic=False))
 
@@ -84,8 +84,9 @@ class Prediction:
     def sensitivity(self) -> dict[str, float]:
         """d(log step) / d(log parameter) of what limits the critical path, the strongest first."""
         from simulator.results.critical_path import sensitivity
+        from simulator.results.sensitivity import elasticities
 
-        return sensitivity(self.built.program, self.run, self.step_time_s)
+        return sensitivity(self.built.program, self.run, self.step_time_s, elasticities(self.built))
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:

@@ -76,7 +76,7 @@ def remedies(cluster: Cluster, workload: Workload, most: int = 5) -> tuple[Remed
 
 def needed_gpus(cluster: Cluster, workload: Workload) -> int:
     """GPUs whose memory holds the model's state alone, were it split without remainder."""
-    capacity = min(group.node.gpu.memory.capacity for group in cluster.node_groups)
+    capacity = min(group.node.gpu.memory.total for group in cluster.node_groups)
     return int(-(-workload.model.num_parameters * state_rule(workload).total // capacity))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.costs.kernels import calibration_for
+from simulator.costs.power import rested
 from simulator.hardware.gpu import GPU
 from simulator.program.chains import Chain, chain_of
 from simulator.program.communicators import FoldedCommunicators
@@ -57,7 +58,8 @@ class LayerPrices:
 def pricing_on(gpu: GPU, setting: Setting, transfers: GridTransfers) -> ClassPricing:
     """The program's own pricing, with collectives at their best."""
     stand_in = cast(FoldedCommunicators, transfers)
-    return ClassPricing(0, ((gpu, calibration_for(gpu)),), setting.software, stand_in)
+    at_full_clock = ((gpu, rested(calibration_for(gpu))),)
+    return ClassPricing(0, at_full_clock, (1.0,), setting.software, stand_in)
 
 
 def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]:

@@ -62,7 +62,7 @@ OBJECTIVES = {
             "memory_headroom",
             lambda found: found.memory.fullest.share,
             lambda cluster, bounds: (
-                bounds.peak_bytes / max(group.node.gpu.memory.capacity for group in cluster.node_groups)
+                bounds.peak_bytes / max(group.node.gpu.memory.total for group in cluster.node_groups)
             ),
         ),
     )

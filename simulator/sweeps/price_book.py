@@ -51,7 +51,7 @@ class PriceBook:
 
         self.cluster, self.workload = cluster, workload
         self.gpus = tuple(dict.fromkeys(group.node.gpu for group in cluster.node_groups))
-        self.capacity = min(gpu.memory.capacity for gpu in self.gpus)
+        self.capacity = min(gpu.memory.total for gpu in self.gpus)
         self.communicators = AloneCommunicators(build_topology(cluster), cost)
         self._layouts: dict[tuple[int, int, int, int], Layout] = {}
         self._rows: dict[Hashable, Floats] = {}
@@ -148,9 +148,7 @@ class PriceBook:
         return setting, GridTransfers(self.communicators, grid)
 
     def grid(self, table: PlanTable, index: int) -> Grid:
-        plan = table.plan(index)
-        dp = plan.data_parallel(table.num_gpus)
-        return Grid(plan.tp, plan.cp, dp, plan.pp, plan.ep, plan.order, plan.expert_tp)
+        return Grid.of(table.plan(index), table.num_gpus)
 
     def layout(self, table: PlanTable, index: int) -> Layout:
         pp, vpp, dealt, variant = (int(table[name][index]) for name in ("pp", "vpp", "layout", "variant"))

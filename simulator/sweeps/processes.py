@@ -10,11 +10,17 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from threading import Thread
+from time import sleep
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 MOST_RETRIES = 3
 """Times an item is tried again after the process that had it died."""
+
+
+ORPHAN_SECONDS = 1.0
+"""How often a process looks whether it still has a parent."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,14 @@ _task: Task | None = None
 def _begin(task: Task) -> None:
     global _task
     _task = task
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """A process whose parent was killed would wait for work for ever."""
+    while os.getppid() == parent:
+        sleep(ORPHAN_SECONDS)
+    os._exit(1)
 
 
 def _apply(item: Any) -> Any:

@@ -133,7 +133,7 @@ def search(
     known = plans(workload, cluster.num_gpus, space)
     book = PriceBook(cluster, workload)
     bounds = Bound(book).of(known.table) if len(known.table) else Bounds(*[np.zeros(0)] * 3)
-    fits = bounds.peak_bytes <= max(gpu.memory.capacity for gpu in book.gpus)
+    fits = bounds.peak_bytes <= max(gpu.memory.total for gpu in book.gpus)
     least = objective.bound(cluster, bounds)
     order = np.flatnonzero(fits)[np.argsort(least[fits], kind="stable")]
     task = Task(_try, (cluster, known.table, objective, tuple(constraints)))

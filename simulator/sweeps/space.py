@@ -13,9 +13,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
+from simulator.description.faults import raise_if_any, suggestion
 from simulator.program.schedules import SCHEDULES
-from simulator.sweeps.plan_table import COLUMNS, LAYOUTS, RECOMPUTE, PlanTable, layers_per_stage
+from simulator.sweeps.plan_table import COLUMNS, LAYOUTS, RECOMPUTE, SEARCHED, PlanTable, layers_per_stage
 from simulator.workloads.plan import Plan
 from simulator.workloads.plan_checks import CLUSTER_CHECKS, WORKLOAD_CHECKS
 from simulator.workloads.workload import Workload
@@ -36,6 +38,31 @@ class Space:
 
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     others: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+def space_of_values(values: Mapping[str, Sequence[Any]]) -> Space:
+    """Values by key of the plan, as written: checked, and told apart into searched keys and others.
+
+    Raises KeyFaults for what is no key of a plan, or no value of it.
+    """
+    searched: dict[str, Sequence[Any]] = {}
+    others: dict[str, Sequence[Any]] = {}
+    faults = []
+    for written, given in values.items():
+        name = written.removeprefix("plan.")
+        if name not in Plan.model_fields:
+            faults.append((written, f"is no key of a plan{suggestion(name, Plan.model_fields)}"))
+            continue
+        annotation: Any = Plan.model_fields[name].annotation
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        try:
+            found = [adapter.validate_python(value) for value in given]
+        except ValidationError as error:
+            faults.append((written, error.errors()[0]["msg"]))
+            continue
+        (searched if name in SEARCHED else others)[name] = found
+    raise_if_any(faults)
+    return Space(searched, others)
 
 
 @dataclass(frozen=True)

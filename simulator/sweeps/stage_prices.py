@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from simulator.costs.memory import stage_state
 from simulator.hardware.gpu import GPU
+from simulator.program import sharding
 from simulator.program.chains import Chain, Transfer
 from simulator.program.optimizer import norm_chain, parameter_gather, update_chain
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
+from simulator.program.sharding import kept_units, owned_parameters, reductions
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.sweeps.alone import GridTransfers
 from simulator.sweeps.layer_prices import pricing_on
@@ -21,9 +23,6 @@ from simulator.sweeps.layouts import Layout
 from simulator.workloads.layers import Layer
 
 Floats = NDArray[np.float64]
-Counts = tuple[int, int]
-"""(dense, experts): parameters reduced over dp and cp, and over the ranks that hold the same experts."""
-
 QUANTITIES = (
     "gather_before",  # seconds of gathers before the first unit can start
     "gather_chunk",  # ... before the last unit of the first chunk can
@@ -57,10 +56,12 @@ class StagePrices:
         for stage in distinct:
             chunks = [units[content] for content in stage]
             layers = [layer for content in stage for layer in layout.layers(content)]
-            ends = [_ends(setting, pricing, layers, _whole(chunks)) for pricing in pricings]
+            placed = [Placed(layer, setting.shard) for layer in layers]
+            whole = [unit for content in stage for unit in _whole(setting, layout.layers(content))]
+            ends = [_ends(setting, pricing, placed, whole) for pricing in pricings]
             columns.append(
                 [
-                    *_lanes(setting, pricings[0], chunks),
+                    *_lanes(setting, pricings[0], chunks, whole),
                     *np.min(ends, axis=0),
                     *_bytes(setting, layers, chunks),
                 ]
@@ -79,103 +80,114 @@ def _units(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
     return one_unit(placed)
 
 
-def _whole(chunks: Sequence[Sequence[Unit]]) -> list[Counts]:
-    """Parameters of each chunk."""
-    return [(sum(unit.dense for unit in units), sum(unit.experts for unit in units)) for units in chunks]
+def _whole(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
+    """A chunk as one unit."""
+    return one_unit([Placed(layer, setting.shard) for layer in layers])
 
 
-def _lanes(setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]]) -> list[float]:
+def _lanes(
+    setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], whole: Sequence[Unit]
+) -> list[float]:
     """What gathers and reductions take, the first nine of QUANTITIES."""
     each = setting.reduces_each_micro_batch
-    gathers = reduces = [[(0.0, 0.0)] * len(units) for units in chunks]
-    if setting.shards_parameters or setting.gathers_ahead:
-        gathers = [[_gather(setting, pricing, (u.dense, u.experts)) for u in units] for units in chunks]
-    if setting.overlaps_gradients or each:
-        reduces = [[_reduce(setting, pricing, (u.dense, u.experts)) for u in units] for units in chunks]
-    else:
-        reduces = [[_reduce(setting, pricing, counts)] for counts in _whole(chunks)]
-    first_gathers, first_reduces = ([seconds for seconds, _ in lane[0]] for lane in (gathers, reduces))
-    gather_all, gather_share = _summed(gathers)
-    reduce_all, reduce_share = _summed(reduces)
-    times = _gathers_per_micro_batch(setting)
-    gather_each = times * gather_all
-    if times == 2 and setting.plan.pp == 1:
-        gather_each -= first_gathers[-1] if first_gathers else 0.0  # kept from forward for backward
     overlaps = setting.overlaps_gradients or each
+    gathers = [[NOTHING] * len(units) for units in chunks]
+    if setting.shards_parameters or setting.gathers_ahead:
+        gathers = [[_gather(setting, pricing, unit, "forward") for unit in units] for units in chunks]
+    reduced = chunks if overlaps else [[unit] for unit in whole]
+    reduces = [[_reduce(setting, pricing, unit, True) for unit in units] for units in reduced]
+    every = [[_reduce(setting, pricing, unit, False) for unit in units] for units in reduced] if each else []
+    first_gathers, first_reduces = ([seconds for seconds, _ in lane[0]] for lane in (gathers, reduces))
+    reduce_all, reduce_share = _summed(reduces)
+    reduce_each, share_each = _summed(every)
+    gather_each, gather_share = _gathers_per_micro_batch(setting, pricing, chunks, gathers)
     return [
         first_gathers[0] if first_gathers else 0.0,
         sum(first_gathers),
         gather_each,
         (first_reduces[0] if first_reduces else 0.0) if overlaps else reduce_all,
         sum(first_reduces) if overlaps else reduce_all,
-        reduce_all if each else 0.0,
-        _on_one_link(setting, pricing, chunks) if times and each else 0.0,
+        reduce_each,
+        _on_one_link(setting, pricing, chunks) if setting.shards_parameters and each else 0.0,
         0.0 if each else reduce_share,
-        (reduce_share if each else 0.0) + gather_share * times,
+        share_each + gather_share,
     ]
 
 
 def _on_one_link(setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]]) -> float:
     """Of one micro-batch's gathers and reductions of dense parameters; zero where they fill different links."""
+    if setting.plan.zero3.model_dump(exclude={"prefetch", "reshard_after_forward"}, exclude_defaults=True):
+        return 0.0  # over parts of the group
     units = [unit.dense for chunk in chunks for unit in chunk if unit.dense]
     gathers = [parameter_gather(setting, pricing, "dp_cp", count) for count in units]
-    size = setting.reduction_size
+    size, times = setting.reduction_size, 2 if setting.plan.zero3.reshard_after_forward else 1
     reduces = [pricing.communicators.transfer("dp_cp", setting.reduction, count * size, 0) for count in units]
-    sent = [(one, _gathers_per_micro_batch(setting)) for one in gathers] + [(one, 1) for one in reduces]
-    found = [(transfer, times) for transfer, times in sent if transfer is not None and transfer.work]
+    sent = [(one, times) for one in gathers] + [(one, 1) for one in reduces]
+    found = [(transfer, count) for transfer, count in sent if transfer is not None and transfer.work]
     if len({transfer.algorithm for transfer, _ in found}) != 1:
         return 0.0
-    seconds = sum(times * transfer.work / transfer.rate for transfer, times in found)
+    seconds = sum(count * transfer.work / transfer.rate for transfer, count in found)
     if setting.plan.pp == 1 and setting.plan.zero3.reshard_after_forward:
         seconds -= max((one.work / one.rate for one in gathers if one is not None and one.work), default=0.0)
     return max(0.0, seconds)
 
 
-def _gathers_per_micro_batch(setting: Setting) -> int:
+Cost = tuple[float, float]
+"""(seconds on its lane, GPU seconds taken from kernels)"""
+NOTHING: Cost = (0.0, 0.0)
+
+
+def _gathers_per_micro_batch(
+    setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], gathers: list[list[Cost]]
+) -> Cost:
+    """Of units that are not kept over the step: forward, and backward again if they are freed between."""
     if not setting.shards_parameters:
-        return 0
-    return 2 if setting.plan.zero3.reshard_after_forward else 1
+        return NOTHING
+    lanes = []
+    for number, (units, forward) in enumerate(zip(chunks, gathers, strict=True)):
+        kept = kept_units(setting, units)
+        lanes.append(forward[kept:])
+        if setting.plan.zero3.reshard_after_forward:
+            end = len(units) - (number == 0 and setting.plan.pp == 1)  # kept from forward for backward
+            lanes.append([_gather(setting, pricing, unit, "backward") for unit in units[kept:end]])
+    return _summed(lanes)
 
 
-def _reduce(setting: Setting, pricing: ClassPricing, counts: Counts) -> tuple[float, float]:
-    def transfer(axis: str, count: int) -> Transfer | None:
-        return pricing.communicators.transfer(axis, setting.reduction, count * setting.reduction_size, 0)
-
-    return _moved(transfer, counts)
-
-
-def _gather(setting: Setting, pricing: ClassPricing, counts: Counts) -> tuple[float, float]:
-    return _moved(lambda axis, count: parameter_gather(setting, pricing, axis, count), counts)
+def _reduce(setting: Setting, pricing: ClassPricing, unit: Unit, is_last: bool) -> Cost:
+    moves = [move for chain in reductions(setting, unit, is_last) for move in chain]
+    size = setting.reduction_size
+    return _moved(pricing.communicators.transfer(axis, op, count * size, 0) for axis, op, count in moves)
 
 
-def _moved(move: Callable[[str, int], Transfer | None], counts: Counts) -> tuple[float, float]:
-    """(seconds, GPU seconds taken from kernels) of the transfers of one unit."""
-    found = [move(axis, count) for axis, count in zip(("dp_cp", "edp"), counts, strict=True) if count]
-    sent = [transfer for transfer in found if transfer is not None]
+def _gather(setting: Setting, pricing: ClassPricing, unit: Unit, direction: str) -> Cost:
+    found = sharding.gathers(setting, unit, direction)
+    return _moved(parameter_gather(setting, pricing, axis, count) for axis, count in found)
+
+
+def _moved(transfers: Iterable[Transfer | None]) -> Cost:
+    """What the transfers of one unit take together."""
+    sent = [transfer for transfer in transfers if transfer is not None]
     shares = [transfer.gpu_share * transfer.work / transfer.rate for transfer in sent if transfer.work]
     return sum(transfer.seconds for transfer in sent), sum(shares)
 
 
-def _summed(lane: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, float]:
+def _summed(lane: Sequence[Sequence[Cost]]) -> Cost:
     pairs = [pair for units in lane for pair in units]
     return sum(seconds for seconds, _ in pairs), sum(share for _, share in pairs)
 
 
-def _ends(
-    setting: Setting, pricing: ClassPricing, layers: Sequence[Layer], chunks: Sequence[Counts]
-) -> tuple[float, float]:
+def _ends(setting: Setting, pricing: ClassPricing, placed: Sequence[Placed], whole: Sequence[Unit]) -> Cost:
     """(norm, update) seconds, as in `simulator.program.optimizer`."""
-    dense, experts = (sum(column) for column in zip(*chunks, strict=True))
-    owned = float(dense + experts)
-    if setting.plan.zero:
-        owned = dense / setting.grid.size("dp_cp") + experts / setting.grid.size("edp")
+    owned = owned_parameters(setting, placed)
     if not owned:
-        return 0.0, 0.0
+        return NOTHING
     waits = setting.host_waits or bool(setting.software.optimizer.host_synchronisations)
     norm = _exposed(norm_chain(setting, pricing, owned), setting.host_waits)
-    update = _exposed(update_chain(setting, pricing, layers, owned), waits)
+    update = 0.0  # elsewhere, if state is off the GPU
+    if setting.plan.offload.optimizer == "none":
+        update = _exposed(update_chain(setting, pricing, [one.layer for one in placed], owned), waits)
     if setting.plan.zero in (1, 2) and not setting.gathers_ahead:
-        update += sum(_gather(setting, pricing, counts)[0] for counts in chunks)
+        update += sum(_gather(setting, pricing, unit, "forward")[0] for unit in whole)
     return norm, update
 
 
@@ -190,7 +202,10 @@ def _bytes(
     """(resident, gathered)."""
     state = stage_state(layers, setting.workload, setting.shard, setting.grid.world)
     resident = state.total + setting.software.memory.context
-    if not setting.shards_parameters or setting.grid.size("dp_cp") == 1:
+    if not setting.shards_parameters or setting.grid.size("shard") == 1:
         return resident, 0.0
-    largest = [max((unit.parameters.total for unit in units), default=0) for units in chunks]
-    return resident, min(largest) * setting.parameter_size
+    sizes = [
+        [sum(count for _, count in sharding.gathers(setting, u, "forward")) for u in units]
+        for units in chunks
+    ]
+    return resident, min(max(counts, default=0.0) for counts in sizes) * setting.gathered_size

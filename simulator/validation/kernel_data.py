@@ -53,8 +53,8 @@ def narrow_gemms(gpu: str, dtype: str, source: str = "aiconfigurator") -> pd.Dat
     rows = table("gemm_other")
     rows = rows[(rows.gpu == gpu) & (rows["dtype"] == dtype) & (rows.source == source)]
     rows = rows[rows.software.str.contains(NEWEST) | ~rows.software.str.contains("TRTLLM|VLLM")]
-    rows = rows.groupby(["m", "n", "k", "batch"], as_index=False).us.median()
-    return rows.assign(seconds=rows.us * 1e-6)
+    medians = rows.groupby(["m", "n", "k", "batch"])["us"].median().reset_index()
+    return medians.assign(seconds=medians.us * 1e-6)
 
 
 def training_gemms(gpu: str) -> pd.DataFrame:
@@ -62,6 +62,17 @@ def training_gemms(gpu: str) -> pd.DataFrame:
     rows = table("gemm_other")
     rows = rows[(rows.gpu == gpu) & (rows.source.isin(["estimate-train-time", "simumax"]))]
     return rows.assign(seconds=rows.us * 1e-6)
+
+
+def batched_gemms(gpu: str) -> pd.DataFrame:
+    """Batched products of unfused attention (scores, context), forward: m, n, k, batch, seconds."""
+    rows = training_gemms(gpu)
+    return rows[(rows["batch"] > 1) & (rows.direction == "forward")].reset_index(drop=True)
+
+
+def held_batched(rows: pd.DataFrame) -> Mask:
+    """Batched products not fitted to: a fifth of the sequence lengths and batches."""
+    return _one_in(5, rows.m.to_numpy(), rows["batch"].to_numpy())
 
 
 def serving_attention(gpu: str) -> pd.DataFrame:

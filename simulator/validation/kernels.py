@@ -24,10 +24,11 @@ LEAST_ROWS = 4  # fewer held-out rows than this make no score
 
 
 def held_out() -> Iterator[Judged]:
-    """Every held-out row of every GPU and kind of kernel."""
+    """Every held-out row of every GPU and kind of kernel, and training kernels that no fit has seen at all."""
     for gpu in GPUS:
         chip, calibration = _gpu(gpu)
         yield from _rows(f"{gpu} gemm bf16", *_gemms(gpu, chip, calibration))
+        yield from _rows(f"{gpu} gemm batched", *_batched(gpu, chip, calibration))
         for dtype in NARROW:
             if dtype in calibration.quantize:
                 yield from _rows(f"{gpu} linear {dtype}", *_linears(gpu, dtype, chip, calibration))
@@ -36,6 +37,7 @@ def held_out() -> Iterator[Judged]:
                 yield from _rows(f"{gpu} attention {part}", *_attention(gpu, part, chip, calibration))
         if "memory" in calibration.fits:
             yield from _rows(f"{gpu} memory-bound", *_memory_bound(gpu, chip, calibration))
+    yield from unfitted()
 
 
 def unfitted() -> Iterator[Judged]:
@@ -44,7 +46,9 @@ def unfitted() -> Iterator[Judged]:
         chip, calibration = _gpu(gpu)
         rows = kernel_data.training_gemms(gpu)
         for direction, part in rows.groupby("direction"):
-            for batched, some in part.groupby(part.batch > 1):
+            for batched, some in part.groupby(part["batch"] > 1):
+                if batched and direction == "forward":
+                    continue  # these took part in the fit
                 kind = "batched" if batched else "linear"
                 predicted = training_gemm_seconds(some, chip, calibration)
                 yield from _rows(f"{gpu} training {kind} {direction}", some, predicted)
@@ -80,6 +84,12 @@ def _gpu(name: str) -> tuple[Chip, KernelCalibration]:
 def _gemms(gpu: str, chip: Chip, calibration: KernelCalibration) -> tuple[pd.DataFrame, Array]:
     rows = kernel_data.gemms(gpu) if gpu in kernel_data.GPUS else kernel_data.narrow_gemms(gpu, "bf16")
     rows = rows[kernel_data.held_gemms(rows)]
+    return rows, fit_gemm.predicted(rows, chip, "bf16", calibration.gemm["bf16"])
+
+
+def _batched(gpu: str, chip: Chip, calibration: KernelCalibration) -> tuple[pd.DataFrame, Array]:
+    rows = kernel_data.batched_gemms(gpu)
+    rows = rows[kernel_data.held_batched(rows)]
     return rows, fit_gemm.predicted(rows, chip, "bf16", calibration.gemm["bf16"])
 
 

@@ -63,15 +63,14 @@ def sources() -> list[str]:
 
 def cluster_of(row: StepRow) -> Cluster:
     """The catalogue cluster the row was measured on, with as many GPUs."""
-    from simulator import load_cluster
-
-    return _cluster(load_cluster, row.cluster, row.number("gpus"))
+    return _cluster(row.cluster, row.number("gpus"), row.gpu)
 
 
 @lru_cache(maxsize=64)
-def _cluster(load: Any, name: str, gpus: int) -> Cluster:
-    cluster: Cluster = load(name, gpus=gpus)
-    return cluster
+def _cluster(name: str, gpus: int, gpu: str) -> Cluster:
+    from simulator import load_cluster
+
+    return load_cluster(name, gpus=gpus, overrides={"node.gpu": gpu} if gpu else None)
 
 
 def workload_of(row: StepRow) -> Workload:
@@ -91,6 +90,11 @@ def workload_of(row: StepRow) -> Workload:
 
 
 def model_of(row: StepRow) -> dict[str, Any]:
+    if row.base:  # a published model of many more shapes than a row states
+        from simulator.description import load
+
+        shapes = load("model", row.base).model_dump(by_alias=True, exclude={"name", "sources"}, exclude_none=True)
+        return {**shapes, "name": row.model, "max_sequence": max(row.number("sequence"), shapes["max_sequence"])}
     model: dict[str, Any] = {
         "name": row.model,
         "family": row.family,
@@ -116,11 +120,15 @@ def plan_of(row: StepRow) -> dict[str, Any]:
         plan["recompute_modules"] = SELECTIVE[row.software]
     plan["attention"] = row.attention
     plan["software"] = row.software
+    if row.gradient_dtype:
+        plan["gradient_dtype"] = row.gradient_dtype
     if row.dp:
         plan["dp"] = row.number("dp")
-    layers, pp = row.number("layers"), plan["pp"]
-    if plan["vpp"] == 1 and layers % pp:
-        plan["layers_per_stage"] = uneven(layers, pp)
+    if row.family == "moe" and plan["tp"] > 1:
+        plan["experts"] = {"tp": 1}
+    layers, virtual = row.number("layers"), plan["pp"] * plan["vpp"]
+    if layers % virtual:
+        plan["layers_per_stage"] = uneven(layers, virtual)
     return plan
 
 

@@ -26,10 +26,8 @@ def judge(sources: Sequence[str] | None = None) -> Judgement:
 
 
 def wanted(row: StepRow, sources: Sequence[str] | None) -> bool:
-    """Rows that the source itself calls unreliable are looked at only when asked for by name."""
-    if sources is None:
-        return not row.split.startswith("check-only")
-    return row.source in sources
+    """Rows that a software figure was fitted on, or that their source calls unreliable, are not judged."""
+    return (sources is None or row.source in sources) and not row.split.startswith(("check-only", "fit"))
 
 
 def predict_row(row: StepRow) -> Prediction | Refusal:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simulator.workloads.operation import Operation
+from simulator.workloads.operators import DTYPE_BYTES, Gemm
 from simulator.workloads.shard import MEGATRON_FUSIONS, Shard
 
 RECOMPUTED = ("block", "prediction")
@@ -117,6 +118,18 @@ class Layer:
         """Input- and weight-gradient operations, without recomputation."""
         return _backward(self, shard)
 
+    def input_gradient(self, shard: Shard) -> tuple[Operation, ...]:
+        """The part of backward that the layer before waits for (without recomputation)."""
+        return _split_backward(self, shard)[0]
+
+    def weight_gradient(self, shard: Shard) -> tuple[Operation, ...]:
+        """The part of backward that may be put off: weight gradients, and the collectives that only they wait for."""
+        return _split_backward(self, shard)[1]
+
+    def postponed_bytes(self, shard: Shard) -> float:
+        """Bytes that stay from the input gradient until the weight gradients: inputs and output gradients of GEMMs."""
+        return _postponed_bytes(self, shard)
+
     def recompute(self, shard: Shard) -> tuple[Operation, ...]:
         """What is run again before backward, by `shard.recompute`."""
         if self.kind not in RECOMPUTED or shard.recompute == "none":
@@ -126,8 +139,12 @@ class Layer:
         return _joined(module.recomputed(shard) for module in self.modules if _is_recomputed(module, shard))
 
     def activation_bytes(self, shard: Shard) -> float:
-        """Bytes kept from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
-        return _activation_bytes(self, shard)
+        """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
+        return _activation_bytes(self, shard) - self.offloaded_bytes(shard)
+
+    def offloaded_bytes(self, shard: Shard) -> float:
+        """Bytes kept in host memory meanwhile."""
+        return shard.offloaded * _activation_bytes(self, shard) if self.kind in RECOMPUTED else 0.0
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""
@@ -184,7 +201,7 @@ def _activation_bytes(layer: Layer, shard: Shard) -> float:
 def _transient_bytes(layer: Layer, shard: Shard) -> float:
     working = max((module.transient_bytes(shard) for module in layer.modules), default=0.0)
     everything = sum(layer.kept_tensors(replace(shard, recompute="none")).values())
-    return working + max(0.0, everything - layer.activation_bytes(shard))
+    return working + max(0.0, everything - _activation_bytes(layer, shard))
 
 
 @lru_cache(maxsize=1024)
@@ -195,6 +212,30 @@ def _forward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
 @lru_cache(maxsize=1024)
 def _backward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
     return _joined(module.backward(shard) for module in reversed(layer.modules))
+
+
+@lru_cache(maxsize=1024)
+def _split_backward(layer: Layer, shard: Shard) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
+    operations = layer.backward(shard)
+    awaited = {label for op in operations if not op.weight_gradient for label in op.waits_for}
+    late = {label for op in operations if op.weight_gradient for label in op.waits_for} - awaited
+    moved = [op.weight_gradient or (op.is_collective and op.label in late) for op in operations]
+    first = tuple(op for op, later in zip(operations, moved, strict=True) if not later)
+    return first, tuple(op for op, later in zip(operations, moved, strict=True) if later)
+
+
+@lru_cache(maxsize=1024)
+def _postponed_bytes(layer: Layer, shard: Shard) -> float:
+    kept: dict[str, float] = {}
+    for module in layer.modules:
+        gemms = [op.what for op in module.backward(shard) if op.weight_gradient and isinstance(op.what, Gemm)]
+        if not gemms:
+            continue
+        inputs = [saved for saved in module.saved(shard) if saved.tensor == module.source]
+        kept |= {saved.tensor: max(saved.size, kept.get(saved.tensor, 0.0)) for saved in inputs}
+        # A weight gradient [outputs, inputs] sums over k tokens: m x k elements of output gradient.
+        kept[f"{module.name}.output_gradient"] = sum(g.batch * g.m * g.k * DTYPE_BYTES[g.dtype] for g in gemms)
+    return sum(kept.values())
 
 
 def _joined(parts: Iterable[list[Operation]]) -> tuple[Operation, ...]:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from simulator.description.base import Description, Named
-from simulator.description.quantities import Bytes
+from simulator.description.quantities import Bytes, Fraction
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 StateType = Literal["fp32", "bf16", "fp16"]
@@ -30,18 +30,56 @@ class Overlap(Description):
         "are also cut into pieces that overlap their own collective (asynchronous tensor parallelism).",
     )
     pp: bool | None = Field(default=None, description="Pipeline sends and receives behind compute.")
+    steps: bool = Field(
+        default=False,
+        description="A stage goes on to the next step while others finish this one; the gradient norm is checked "
+        "afterwards (optimizer post-validation, Qi et al. 2024). The step time is then that of the steady state.",
+    )
 
 
 class FullySharded(Description):
-    """How ZeRO-3 (FSDP) gathers parameters; the unit is one layer."""
+    """How ZeRO-3 (FSDP) shares out and gathers parameters; the unit is one layer."""
 
     prefetch: int = Field(default=1, ge=0, description="Layers gathered ahead of the one that runs.")
     reshard_after_forward: bool = Field(
         default=True, description="Free gathered parameters after forward and gather them again for backward."
     )
     shard_group: int | None = Field(
-        default=None, gt=0, description="Ranks that share one copy (hybrid sharding); all of dp if left out."
+        default=None,
+        gt=0,
+        description="Neighbouring ranks of dp x cp that share one copy (HSDP, MiCS); gradients are summed over the "
+        "copies too. All of dp x cp if left out.",
     )
+    sum_copies_last: bool = Field(
+        default=False,
+        description="With shard_group: sum gradients over the copies only after the last micro-batch (MiCS).",
+    )
+    secondary_group: int | None = Field(
+        default=None,
+        gt=0,
+        description="Neighbouring ranks that keep a second copy after forward, for the gather of backward (hpZ).",
+    )
+    fraction: Fraction = Field(
+        default=1.0,
+        description="Of every layer's parameters, the part that is shared out; the rest is replicated as under zero 0 "
+        "(OSDP).",
+    )
+    fractions: dict[str, Fraction] = Field(
+        default_factory=dict,
+        description="The same by kind of layer (embedding, block, head, prediction), instead of fraction.",
+    )
+    unsharded: Bytes = Field(
+        default=0.0,
+        description="Gathered parameters that stay over the micro-batches of a step, for as many layers as fit "
+        "(DeepCompile).",
+    )
+    gather_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"] | None = Field(
+        default=None, description="Type in which parameters travel; that of activations if left out."
+    )
+
+    def fraction_of(self, kind: str) -> float:
+        """The part of a layer of that kind that is shared out."""
+        return self.fractions.get(kind, self.fraction)
 
 
 class Experts(Description):
@@ -71,6 +109,31 @@ class Experts(Description):
     )
     dispatch_dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
         default=None, description="Type in which tokens travel to experts; that of activations if left out."
+    )
+
+
+class Offload(Description):
+    """What is kept in host memory or on the host's disks instead of on the GPU."""
+
+    optimizer: Literal["none", "cpu", "swap"] = Field(
+        default="none",
+        description="Optimizer state off the GPU: cpu: the host's CPU updates it (ZeRO-Offload); swap: it comes to the "
+        "GPU for the update and goes out again.",
+    )
+    optimizer_tier: Literal["host", "nvme"] = Field(
+        default="host", description="Where that state rests; nvme: on the node's disks (ZeRO-Infinity)."
+    )
+    parameters: Literal["none", "host", "nvme"] = Field(
+        default="none", description="Where ZeRO-3's shards of parameters rest between gathers."
+    )
+    activations: Fraction = Field(
+        default=0.0,
+        description="Of the bytes that blocks keep for backward, the part that waits in host memory.",
+    )
+    prefetch: int = Field(
+        default=1,
+        ge=0,
+        description="Layers whose activations may come back before the one that runs backward.",
     )
 
 
@@ -127,6 +190,7 @@ class Plan(Named):
         description="What dp ranks share out: 1 optimizer state, 2 and gradients, 3 and parameters.",
     )
     zero3: FullySharded = Field(default=FullySharded(), description="How ZeRO-3 gathers parameters.")
+    offload: Offload = Field(default=Offload(), description="What is kept off the GPU.")
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", description="What backward computes again: nothing, some modules, or whole layers."
     )
@@ -186,6 +250,14 @@ class Plan(Named):
         if self.schedule is not None:
             return self.schedule
         return "interleaved" if self.vpp > 1 else "1f1b"
+
+    @property
+    def separates_ends(self) -> bool:
+        """Whether the first and the last layers stand on different GPUs."""
+        from simulator.program.schedules import SCHEDULES
+
+        schedule = SCHEDULES.get(self.schedule_name)
+        return self.pp > 1 and (schedule is None or not schedule.placement(self.pp, self.vpp).ends_meet)
 
     def data_parallel(self, num_gpus: int) -> int:
         """dp as given, or the GPUs left over (1 at least; `check_ranks` says when the product is wrong)."""

@@ -68,11 +68,22 @@ def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
 
 
 def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
-    """Hybrid sharding groups divide the data-parallel ranks."""
-    group, plan = workload.plan.zero3.shard_group, workload.plan
-    ranks = plan.data_parallel(num_gpus) * plan.cp
+    """Groups that share one copy divide the data-parallel ranks, and hold whole copies of the experts."""
+    plan = workload.plan
+    groups, ranks = plan.zero3, plan.data_parallel(num_gpus) * plan.cp
+    group = groups.shard_group
     if group is not None and ranks % group:
         yield "plan.zero3.shard_group", f"{group} does not divide dp x cp = {ranks}"
+    elif group is not None and plan.ep > 1:
+        wide, experts = group * plan.tp, plan.ep * plan.expert_tp
+        if wide % experts and experts % wide:
+            message = (
+                f"{group} x tp {plan.tp} = {wide} and ep x experts.tp = {experts} do not divide one another"
+            )
+            yield "plan.zero3.shard_group", message
+    shared, name = (ranks, "dp x cp") if group is None else (group, "shard_group")
+    if groups.secondary_group is not None and shared % groups.secondary_group:
+        yield "plan.zero3.secondary_group", f"{groups.secondary_group} does not divide {name} = {shared}"
 
 
 def check_model_sharding(workload: Workload) -> Faults:
@@ -160,8 +171,10 @@ def check_schedule(workload: Workload) -> Faults:
     if name not in SCHEDULES:
         known = sorted(SCHEDULES)
         yield "plan.schedule", f"unknown schedule {name!r}{suggestion(name, known)} (known: {listing(known)})"
-    elif plan.vpp > 1 and name in ("gpipe", "1f1b"):
+    elif plan.vpp > 1 and SCHEDULES[name].chunks == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need an interleaved schedule, not {name}"
+    elif SCHEDULES[name].chunks not in (None, plan.vpp):
+        yield "plan.vpp", f"{name} needs {SCHEDULES[name].chunks} chunks per stage, but vpp is {plan.vpp}"
     elif plan.vpp > 1 and plan.pp == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need pp > 1"
 
@@ -180,8 +193,31 @@ def check_zero(workload: Workload) -> Faults:
             "plan.zero",
             f"zero 2 cannot accumulate over the micro-batches of pp {plan.pp}; use zero 1 (or 3)",
         )
-    if plan.zero != 3 and plan.zero3.shard_group is not None:
-        yield "plan.zero3.shard_group", f"needs zero 3, but zero is {plan.zero}"
+    kinds = dict.fromkeys(layer.kind for layer in workload.model.layers())
+    for kind in plan.zero3.fractions:
+        if kind not in kinds:
+            hint = suggestion(kind, kinds)
+            yield (
+                "plan.zero3.fractions",
+                f"unknown kind of layer {kind!r}{hint} (this model has: {listing(list(kinds))})",
+            )
+    if plan.zero == 3:
+        return
+    given = plan.zero3.model_dump(exclude={"prefetch", "reshard_after_forward"}, exclude_defaults=True)
+    for key in given:
+        yield f"plan.zero3.{key}", f"needs zero 3, but zero is {plan.zero}"
+
+
+def check_offload(workload: Workload) -> Faults:
+    """What leaves the GPU is there to leave it."""
+    plan = workload.plan
+    if plan.offload.parameters != "none" and plan.zero != 3:
+        yield "plan.offload.parameters", f"needs zero 3, but zero is {plan.zero}"
+    if plan.offload.optimizer != "none" and plan.overlap.dp_parameters and plan.zero in (1, 2):
+        yield (
+            "plan.offload.optimizer",
+            "updates that come from the host cannot be gathered behind the next forward (overlap.dp_parameters)",
+        )
 
 
 def check_order(workload: Workload) -> Faults:
@@ -215,6 +251,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_schedule,
     check_sequence_parallel,
     check_zero,
+    check_offload,
     check_order,
     check_recompute,
 )

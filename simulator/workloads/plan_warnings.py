@@ -38,6 +38,18 @@ def warn_zero(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
         yield "plan.zero", f"zero {plan.zero} shares nothing out: dp x cp = 1"
     if plan.zero != 3 and plan.zero3 != FullySharded():
         yield "plan.zero3", f"has no effect with zero {plan.zero}"
+    groups = plan.zero3
+    if groups.sum_copies_last and groups.shard_group is None:
+        yield "plan.zero3.sum_copies_last", "has no effect without shard_group"
+    if groups.secondary_group is not None and not groups.reshard_after_forward:
+        yield "plan.zero3.secondary_group", "is never gathered from: parameters stay after forward"
+
+
+def warn_offload(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Where what stays on the GPU would rest."""
+    offload = workload.plan.offload
+    if offload.optimizer == "none" and offload.optimizer_tier != "host":
+        yield "plan.offload.optimizer_tier", "has no effect with optimizer: none"
 
 
 def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
@@ -72,6 +84,7 @@ WARNINGS: tuple[Callable[[Workload, str | None, int], Warnings], ...] = (
     warn_attention,
     warn_selective_flash,
     warn_zero,
+    warn_offload,
     warn_experts,
     warn_without_parallelism,
 )

@@ -49,6 +49,7 @@ class Shard:
     accumulate_gradients: bool = True
     vocab_multiple: int = 128
     separate_head: bool = False
+    offloaded: float = 0.0  # part of what blocks keep for backward that waits in host memory
 
     @property
     def tokens(self) -> int:

@@ -90,7 +90,7 @@ class Workload(Named):
         self,
         fusions: frozenset[str],
         flash: str | None,
-        tp_overlap: bool = True,
+        tp_overlap: bool | str = True,
         accumulate: bool = True,
         recompute: str | None = None,
     ) -> Shard:
@@ -131,5 +131,6 @@ class Workload(Named):
             gradient_dtype=self.gradient_dtype,
             accumulate_gradients=accumulate,
             vocab_multiple=plan.vocab_multiple,
-            separate_head=plan.pp > 1,
+            separate_head=plan.separates_ends,
+            offloaded=plan.offload.activations,
         )

@@ -92,6 +92,8 @@ def node(num_gpus: int, num_nics: int, **gpu: Any) -> dict[str, Any]:
         "nic": NIC,
         "num_nics": num_nics,
         "interconnect": {"kind": kind},
+        "cpu": {"cores": 32, "memory": 1e12, "memory_bandwidth": 200e9},
+        "storage": {"read_bandwidth": 8e9, "write_bandwidth": 4e9},
     }
 
 
@@ -152,8 +154,17 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
     plan["attention"] = draw(st.sampled_from(["flash", "unfused"]))
     plan["order"] = draw(st.permutations(("tp", "cp", "dp", "pp")))
     plan |= draw(_contexts(plan, world))
+    if plan["zero"] == 3:
+        plan["zero3"] = draw(_sharings(world // plan["tp"] // plan["pp"]))
     if pp > 1 and vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["gpipe", "1f1b"]))
+    if draw(st.integers(0, 2)) == 0:
+        plan["offload"] = {
+            "optimizer": draw(st.sampled_from(["none", "cpu", "swap"])),
+            "optimizer_tier": draw(st.sampled_from(["host", "nvme"])),
+            "parameters": draw(st.sampled_from(["none", "host", "nvme"] if plan["zero"] == 3 else ["none"])),
+            "activations": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        }
     if draw(st.integers(0, 2)) == 0:
         plan |= draw(_mixtures(plan, world))
     return plan
@@ -178,16 +189,39 @@ def _contexts(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, An
 
 
 @st.composite
+def _sharings(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
+    """Ways of sharing parameters out over the ranks that hold the same ones."""
+    group = draw(st.sampled_from([None, *(d for d in (1, 2, 4, 8) if ranks % d == 0)]))
+    second = draw(st.sampled_from([None, *(d for d in (1, 2, 4) if (group or ranks) % d == 0)]))
+    return {
+        "shard_group": group,
+        "secondary_group": second,
+        "sum_copies_last": draw(st.booleans()),
+        "fraction": draw(st.sampled_from([1.0, 1.0, 0.5, 0.0])),
+        "unsharded": draw(st.sampled_from([0.0, 2e6])),
+        "prefetch": draw(st.sampled_from([0, 1, 3])),
+        "reshard_after_forward": draw(st.booleans()),
+    }
+
+
+@st.composite
 def _mixtures(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, Any]:
     """A model with experts, spread in one of the ways that the plan allows."""
     tp = plan["tp"]
     etp = draw(st.sampled_from([d for d in (1, 2, 4) if tp % d == 0])) if plan["sequence_parallel"] else tp
     plane = world // plan["pp"] // etp
-    ep = draw(st.sampled_from([d for d in (1, 2, 4, 8) if plane % d == 0]))
+    ep = draw(st.sampled_from([d for d in (1, 2, 4, 8) if plane % d == 0 and _shares(plan, etp * d)]))
     load = draw(st.sampled_from(["balanced", "random", "zipf", "dirichlet"]))
     capacity = draw(st.sampled_from([None, 1.5]))
     experts = {"tp": etp, "load": load, "capacity": capacity, "deduplicated": draw(st.booleans())}
     return {"family": "moe", "ep": ep, "experts": experts}
+
+
+def _shares(plan: dict[str, Any], experts: int) -> bool:
+    """Whether groups that share one copy hold whole copies of experts on so many ranks, or parts of one."""
+    group = plan.get("zero3", {}).get("shard_group")
+    wide = plan["tp"] * (group or 0)
+    return group is None or wide % experts == 0 or experts % wide == 0
 
 
 FABRICS = (
@@ -219,11 +253,15 @@ FABRICS = (
 
 
 class _Timed(Module):
-    """A kernel that reads `forward_bytes` forward and `backward_bytes` backward."""
+    """A kernel that reads `forward_bytes` forward and `backward_bytes` backward.
 
-    def __init__(self, forward_bytes: float, backward_bytes: float) -> None:
+    Of those, the kernel of the weight gradient reads `weight_bytes`.
+    """
+
+    def __init__(self, forward_bytes: float, backward_bytes: float, weight_bytes: float) -> None:
         self.name, self.source = "timed", "input"
         self.forward_bytes, self.backward_bytes = forward_bytes, backward_bytes
+        self.weight_bytes = weight_bytes
 
     def parameters(self, shard: Shard) -> Parameters:
         return Parameters()
@@ -232,7 +270,12 @@ class _Timed(Module):
         return [Operation("forward", MemoryBound("elementwise", self.forward_bytes, 0.0))]
 
     def backward(self, shard: Shard) -> list[Operation]:
-        return [Operation("backward", MemoryBound("elementwise", self.backward_bytes, 0.0))]
+        left = self.backward_bytes - self.weight_bytes
+        operations = [Operation("input gradient", MemoryBound("elementwise", left, 0.0))]
+        if self.weight_bytes:
+            weight = MemoryBound("elementwise", self.weight_bytes, 0.0)
+            operations.append(Operation("weight gradient", weight, weight_gradient=True))
+        return operations
 
 
 @FAMILIES.register("equal_blocks")
@@ -243,17 +286,19 @@ class EqualBlocks(Model):
     num_layers: int = Field(alias="layers", description="Blocks.")
     forward_bytes: float = Field(2e9, description="Read by a block's forward.")
     backward_bytes: float = Field(4e9, description="Read by a block's backward.")
+    weight_bytes: float = Field(0.0, description="Of those, read by its weight gradient.")
 
     def layers(self) -> tuple[Layer, ...]:
-        block = Layer("block", "block", (_Timed(self.forward_bytes, self.backward_bytes),), 0, 0)
+        module = _Timed(self.forward_bytes, self.backward_bytes, self.weight_bytes)
+        block = Layer("block", "block", (module,), 0, 0)
         return (block,) * self.num_layers
 
 
-def equal_blocks(layers: int, global_batch: int, **plan: Any) -> Workload:
+def equal_blocks(layers: int, global_batch: int, weight_bytes: float = 0.0, **plan: Any) -> Workload:
     return Workload.model_validate(
         {
             "name": "equal",
-            "model": {"family": "equal_blocks", "layers": layers},
+            "model": {"family": "equal_blocks", "layers": layers, "weight_bytes": weight_bytes},
             "global_batch": global_batch,
             "sequence_length": 1,
             "precision": "bf16",

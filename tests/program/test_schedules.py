@@ -8,45 +8,106 @@ from hypothesis import strategies as st
 
 from simulator.program.schedules import SCHEDULES
 
+NUM_CHUNKS = {name: schedule.chunks for name, schedule in SCHEDULES.items()}
+
 
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 @settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
-def test_each_forward_and_backward_once_in_a_possible_order(name: str, stages: int, groups: int, chunks: int) -> None:
+def test_each_forward_and_backward_once_in_a_possible_order(
+    name: str, stages: int, groups: int, chunks: int
+) -> None:
     count = groups * stages
-    chunks = chunks if name in ("interleaved", "gpipe") else 1
+    chunks = NUM_CHUNKS[name] or chunks
     schedules = [SCHEDULES[name](stage, stages, count, chunks) for stage in range(stages)]
+    everything = [(c, i) for c in range(chunks) for i in range(count)]
     for actions in schedules:
-        for op in ("F", "B"):
-            units = [(a.chunk, a.micro_batch) for a in actions if a.op == op]
-            assert sorted(units) == [(c, i) for c in range(chunks) for i in range(count)]
-    assert _runs_to_the_end(schedules, stages, chunks)
+        done = {op: sorted((a.chunk, a.micro_batch) for a in actions if a.op == op) for op in "FBIW"}
+        assert done["F"] == everything
+        assert sorted(done["B"] + done["I"]) == everything
+        assert done["I"] == done["W"]
+    assert finish(name, stages, count, chunks, dict.fromkeys("FBIW", 1.0)) is not None
 
 
-def _runs_to_the_end(schedules: list, stages: int, chunks: int) -> bool:  # type: ignore[type-arg]
-    """Play the stages against each other: an action runs once what it needs is done."""
-    done: set[tuple[str, int, int]] = set()
-    position = [0] * stages
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_parts_of_the_model_stand_on_all_stages_and_in_a_row(name: str) -> None:
+    for stages in (1, 2, 3, 4, 8):
+        chunks = NUM_CHUNKS[name] or 2
+        placement = SCHEDULES[name].placement(stages, chunks)
+        held = sorted(part for stage in placement.parts for part in stage)
+        assert set(held) == set(range(placement.num_parts))
+        for stage, parts in enumerate(placement.parts):
+            for chunk, part in enumerate(parts):
+                following = placement.neighbour(stage, chunk, +1)
+                if part < placement.num_parts - 1:
+                    assert following is not None
+                    assert placement.parts[following[0]][following[1]] == part + 1
+                    assert placement.neighbour(*following, -1) == (stage, chunk)
+                else:
+                    assert following is None
+
+
+def finish(name: str, stages: int, count: int, chunks: int, seconds: dict[str, float]) -> float | None:
+    """Play the stages against each other: when the last action ends, None if they wait for each other for ever."""
+    placement = SCHEDULES[name].placement(stages, chunks)
+    schedules = [SCHEDULES[name](stage, stages, count, chunks) for stage in range(stages)]
+    done: dict[tuple[str, int, int, int], float] = {}
+    position, free = [0] * stages, [0.0] * stages
     moved = True
     while moved:
         moved = False
         for stage, actions in enumerate(schedules):
             while position[stage] < len(actions):
                 action = actions[position[stage]]
-                virtual = action.chunk * stages + stage
                 needs = []
-                if action.op == "F" and virtual > 0:
-                    needs.append(("F", virtual - 1, action.micro_batch))
-                if action.op == "B":
-                    needs.append(("F", virtual, action.micro_batch))
-                    if virtual < stages * chunks - 1:
-                        needs.append(("B", virtual + 1, action.micro_batch))
-                if any(need not in done for need in needs):
+                if action.op != "F":
+                    needs.append(("F" if action.op in "BI" else "G", stage, action.chunk))
+                peer = placement.neighbour(stage, action.chunk, -1 if action.op == "F" else +1)
+                if peer is not None and action.op != "W":
+                    needs.append(("F" if action.op == "F" else "G", *peer))
+                if any((*need, action.micro_batch) not in done for need in needs):
                     break
-                done.add((action.op, virtual, action.micro_batch))
+                start = max([free[stage], *(done[*need, action.micro_batch] for need in needs)])
+                free[stage] = start + seconds[action.op]
+                written = "G" if action.op in "BI" else action.op
+                done[written, stage, action.chunk, action.micro_batch] = free[stage]
                 position[stage] += 1
                 moved = True
-    return all(p == len(a) for p, a in zip(position, schedules, strict=True))
+    return max(free) if all(p == len(a) for p, a in zip(position, schedules, strict=True)) else None
+
+
+@pytest.mark.parametrize(("name", "limit"), [("1f1b", 1), ("zb-h1", 1), ("zb-v", 2)])
+@pytest.mark.parametrize(("stages", "count"), [(4, 16), (8, 32), (3, 9), (2, 1)])
+def test_no_stage_keeps_more_than_the_first_one_of_1f1b(
+    name: str, limit: int, stages: int, count: int
+) -> None:
+    """In units of a chunk: p micro-batches."""
+    for stage in range(stages):
+        alive = most = 0
+        for action in SCHEDULES[name](stage, stages, count, limit):
+            alive += {"F": 1, "I": 0, "B": -1, "W": -1}[action.op]
+            most = max(most, alive)
+        assert most <= limit * stages
+        assert alive == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 10), st.integers(0, 20))
+def test_zb_h1_has_a_third_of_the_bubble_of_1f1b(stages: int, more: int) -> None:
+    count = stages + more
+    ours = finish("zb-h1", stages, count, 1, {"F": 1.0, "I": 1.0, "W": 1.0})
+    theirs = finish("1f1b", stages, count, 1, {"F": 1.0, "B": 2.0})
+    assert ours is not None and theirs is not None
+    assert ours - 3 * count == (stages - 1)
+    assert theirs - 3 * count == 3 * (stages - 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 10), st.integers(0, 20))
+def test_zb_v_waits_only_for_the_skew_between_stages(stages: int, more: int) -> None:
+    count = 2 * stages + more
+    seconds = finish("zb-v", stages, count, 2, dict.fromkeys("FIW", 0.5))
+    assert seconds == 3 * count + (stages - 1) / 2
 
 
 @pytest.mark.parametrize(("stages", "count"), [(4, 8), (8, 8), (3, 9)])

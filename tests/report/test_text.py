@@ -7,6 +7,8 @@ import re
 from simulator.report.text import MOST_STAGES, plain
 from tests.results.predictions import from_catalogue
 
+UNMEASURED = {"node.gpu.calibration": "null", "node.gpu.name": "unheard-of"}
+
 
 def section(text: str, title: str) -> list[str]:
     """The lines after the one that begins with `title`, up to an empty one."""
@@ -59,7 +61,7 @@ def test_borrowed_calibrations_and_settings_without_effect_are_pointed_out() -> 
 def _borrowing():  # type: ignore[no-untyped-def]
     import simulator
 
-    cluster = simulator.load_cluster("selene", gpus=8, overrides={"node.gpu.calibration": "null"})
+    cluster = simulator.load_cluster("selene", gpus=8, overrides=UNMEASURED)
     return simulator.simulate(cluster, simulator.load_workload("megatron-22b"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import simulator
 from simulator.results.origins import origins
 
+UNMEASURED = {"node.gpu.calibration": "null", "node.gpu.name": "unheard-of"}
+
 
 def test_measured_hardware_borrows_nothing() -> None:
     found = origins(simulator.load_cluster("selene"), simulator.load_workload("gpt3-175b"))
@@ -16,7 +18,7 @@ def test_measured_hardware_borrows_nothing() -> None:
 
 
 def test_hardware_that_nobody_measured_says_whose_numbers_it_borrows() -> None:
-    cluster = simulator.load_cluster("selene", overrides={"node.gpu.calibration": "null"})
+    cluster = simulator.load_cluster("selene", overrides=UNMEASURED)
     (kernels,) = [
         one for one in origins(cluster, simulator.load_workload("gpt3-175b")) if one.part == "kernels"
     ]

@@ -33,6 +33,13 @@ GPUS = {
     "llama2-70b": 128,
     "bloom-176b": 384,
     "mpt-30b": 64,
+    "transformer-1t": 1024,
+    "mixtral-8x7b": 32,
+    "qwen3-30b-a3b": 16,
+    "deepseek-v3": 1024,
+    "llama3-8b-long": 16,
+    "llama2-70b-hybrid": 128,
+    "llama3-70b-offload": 16,
 }
 
 

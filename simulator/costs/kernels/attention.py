@@ -61,8 +61,9 @@ def attention_seconds(
 
     size = element_bytes(dtype) * b * (sq * h * (d + dv) + skv * hkv * (d + dv)) * (2 if backward else 1)
     seconds = seconds + p.extra_traffic * size / chip.bandwidth + p.latency
-    seconds = throttled(seconds, p.throttle, p.throttle_time)
     flops = 2 * b * h * sq * skv * (d + dv) * products * (0.5 if causal else 1.0)
+    busy = flops / (p.efficiency * chip.peak(dtype)) / seconds
+    seconds = throttled(seconds, busy, p.throttle, p.throttle_time)
     result: Array = np.maximum(seconds, np.maximum(flops / chip.peak(dtype), size / chip.bandwidth))
     return result
 

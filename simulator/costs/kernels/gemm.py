@@ -9,7 +9,8 @@ candidate (tile shape, split) is priced and the cheapest taken, as the library's
     rate     = efficiency * peak/sms * (1 + operand_cost*(1/256 + 1/128)) / (1 + operand_cost*(1/tm + 1/tn)),
                since larger tiles read less per FLOP; a tile of 256 x 128 has the plain efficiency
     memory   : compulsory bytes plus what a wave's super-tile reads again, over achieved bandwidth
-    clock    : kernels much longer than `throttle_time` run `throttle` slower: the power controller has acted by then
+    clock    : kernels much longer than `throttle_time` run up to `throttle` slower, in proportion to how busy the
+               matrix units are: by then the power controller has lowered the clock
 """
 
 from __future__ import annotations
@@ -74,22 +75,24 @@ def gemm_seconds(
 
     reduction = p.split_overhead + p.split_traffic * 4 * batch * m * n * split / bandwidth
     seconds = np.maximum(waves * per_wave, moving) + np.where(split > 1, reduction, 0.0)
-    seconds = throttled(seconds, p.throttle, p.throttle_time) + p.latency
+    busy = 2 * batch * m * n * k / (p.efficiency * peak) / seconds
+    seconds = throttled(seconds, busy, p.throttle, p.throttle_time) + p.latency
     seconds = np.where((split > 1) & (depth < SHORTEST_SPLIT), np.inf, seconds).min(axis=-1)
     floor = np.maximum(2 * batch * m * n * k / peak, compulsory / bandwidth)[..., 0]
     result: Array = np.maximum(seconds, floor)
     return result
 
 
-def throttled(seconds: Array, throttle: float, throttle_time: float) -> Array:
+def throttled(seconds: Array, busy: Array, throttle: float, throttle_time: float) -> Array:
     """What a kernel takes when power lowers the clock after about `throttle_time`: at most `throttle` longer.
 
-    The measured onset is sharp (a square fits it) and near one millisecond on every GPU measured.
+    `busy` is the matrix units' share of the time. The measured onset is sharp (a square fits it) and near one
+    millisecond on every GPU measured.
     """
     if throttle == 0:
         return seconds
     excess = np.square(seconds / throttle_time)
-    return seconds * (1 + throttle * excess / (1 + excess))
+    return seconds * (1 + throttle * np.minimum(busy, 1.0) * excess / (1 + excess))
 
 
 def _output_bytes(dtype: str, accumulate: bool) -> float:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from simulator.program.schedules.placement import Placement, loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +18,53 @@ class Action:
     micro_batch: int
 
 
-Schedule = Callable[[int, int, int, int], list[Action]]
+Order = Callable[[int, int, int, int], list[Action]]
 """(stage, num_stages, num_micro_batches, chunks per stage) -> actions in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A registered schedule; calling it gives the actions of one stage.
+
+    `chunks`: model chunks per stage that it is made for, None for any number. `placement` says where the parts of the
+    model stand, given (stages, chunks per stage). `period`: micro-batches after which its steady state repeats itself,
+    given (stages, chunks); None where it never does. `flushes`: every step drains the pipeline before the next one
+    begins; otherwise an update comes once per step, or `updates_each_micro_batch`. `versions`: copies of the
+    parameters that stage s of p keeps, because micro-batches under way began with older ones.
+    """
+
+    name: str
+    order: Order
+    chunks: int | None = 1
+    placement: Callable[[int, int], Placement] = loop
+    period: Callable[[int, int], int] | None = None
+    flushes: bool = True
+    updates_each_micro_batch: bool = False
+    versions: Callable[[int, int], int] = lambda stage, num_stages: 1
+
+    def __call__(self, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
+        return self.order(stage, num_stages, num_micro_batches, chunks)
+
 
 SCHEDULES: dict[str, Schedule] = {}
 
 
-def register(name: str) -> Callable[[Schedule], Schedule]:
-    def keep(function: Schedule) -> Schedule:
-        SCHEDULES[name] = function
+def register(name: str, **properties: Any) -> Callable[[Order], Order]:
+    """Enter a function that orders actions under `name`; the properties are the fields of `Schedule`."""
+
+    def keep(function: Order) -> Order:
+        SCHEDULES[name] = Schedule(name, function, **properties)
         return function
 
     return keep
 
 
-from simulator.program.schedules import gpipe, interleaved, one_f_one_b  # noqa: E402,F401  table of contents
+from simulator.program.schedules import (  # noqa: E402,F401  table of contents
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    pipedream,
+    xpipe,
+    zero_bubble_h1,
+    zero_bubble_v,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.program.schedules import Action, register
 
 
-@register("interleaved")
+@register("interleaved", chunks=None, period=lambda num_stages, chunks: num_stages)
 def interleaved(stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
     """Micro-batches advance in groups of p through chunk 0, 1, ..., v-1; bubble (p-1)/(v*m+p-1) of the step.
 

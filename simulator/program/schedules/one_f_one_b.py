@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.program.schedules import Action, register
 
 
-@register("1f1b")
+@register("1f1b", period=lambda num_stages, chunks: 1)
 def one_f_one_b(stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
     """Warm-up of p-stage-1 forwards, steady pairs, cool-down; at most p-stage micro-batches in flight."""
     warmup = min(num_stages - stage - 1, num_micro_batches)

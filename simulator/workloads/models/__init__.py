@@ -1,9 +1,10 @@
 """The model families; importing this package registers them. Table of contents:
 
 dense_transformer: what gpt (with MPT, BLOOM), llama (with Mistral, Qwen) and bert share;
-moe: Mixtral, DeepSeek-V2 and V3, Qwen3-MoE, gpt-oss.
+moe: Mixtral, DeepSeek-V2 and V3, Qwen3-MoE, gpt-oss;
+graph: a user's own operators.
 """
 
-from simulator.workloads.models import bert, gpt, llama, moe
+from simulator.workloads.models import bert, gpt, graph, llama, moe
 
-__all__ = ["bert", "gpt", "llama", "moe"]
+__all__ = ["bert", "gpt", "graph", "llama", "moe"]

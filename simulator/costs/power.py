@@ -1,0 +1,75 @@
+"""How much does the power limit slow a GPU that trains for hours? The clock falls until the average power fits.
+
+Microbenchmarks of short kernels end before the power controller acts; those of long ones show by how much the clock
+of a GPU that does nothing but multiply has to fall (`throttle` of the kernel calibration). In training the controller
+sees the mean over milliseconds: products at the power they would draw, memory-bound operators at the power of
+streaming, collectives and gaps at that of an idle GPU. Dynamic power goes with the cube of the clock (voltage follows
+frequency), so products, and all else that runs on the same clock, take the cube root of the excess longer.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simulator.costs.kernels import KernelCalibration
+from simulator.hardware.gpu import GPU
+
+Part = Any
+"""A fraction of the time, or an array of such."""
+
+EXPONENT = 3.0
+"""Dynamic power over clock: frequency times the square of a voltage that rises with it."""
+
+STREAMING = 0.7
+"""Power of a memory-bound kernel as a fraction of the limit, where not stated (between the A100's 0.59 and the
+H200's 0.82 in `hardware/gpus`)."""
+
+
+@lru_cache(maxsize=64)
+def rested(calibration: KernelCalibration) -> KernelCalibration:
+    """The calibration at full clock: what every kernel takes before any power limit acts."""
+    gemm = {name: p.model_copy(update={"throttle": 0.0}) for name, p in calibration.gemm.items()}
+    attention = calibration.attention
+    calm = {
+        side: {size: p.model_copy(update={"throttle": 0.0}) for size, p in getattr(attention, side).items()}
+        for side in ("forward", "backward", "serving")
+    }
+    name = f"{calibration.name} at full clock"
+    return calibration.model_copy(
+        update={"name": name, "gemm": gemm, "attention": attention.model_copy(update=calm)}
+    )
+
+
+def slowdown(gpu: GPU, calibration: KernelCalibration, products: Part, streaming: Part) -> Part:
+    """Factor (at least 1) on the time of matrix products while multipliers are busy a fraction `products` of the time.
+
+    `streaming` is the fraction in which operands or results move alone; the rest waits or communicates. 1 without
+    power figures.
+    """
+    if gpu.power is None:
+        return 1.0 + 0.0 * products
+    limit = gpu.power.max
+    stream = gpu.power.streaming or STREAMING * limit
+    drawn = products * unlimited_power(gpu, calibration) + streaming * stream
+    drawn += np.maximum(0.0, 1.0 - products - streaming) * gpu.power.idle
+    return np.maximum(1.0, drawn / limit) ** (1.0 / EXPONENT)
+
+
+def unlimited_power(gpu: GPU, calibration: KernelCalibration) -> float:
+    """Watts that matrix products would draw at full clock: what had to be taken off on the GPU measured, put back."""
+    measured = calibration.gemm.get("bf16") or next(iter(calibration.gemm.values()))
+    limit = gpu.power.max if gpu.power is not None else 0.0
+    if calibration.transferred_from is None:
+        limit = _limit_of(calibration.gpu) or limit
+    return limit * (1.0 + measured.throttle) ** EXPONENT
+
+
+@lru_cache(maxsize=64)
+def _limit_of(name: str) -> float | None:
+    from simulator.description import load
+
+    gpu: GPU = load("gpu", name)
+    return gpu.power.max if gpu.power is not None else None

@@ -1,0 +1,79 @@
+"""What moves between a GPU, its host's memory and the host's disks, and what the host's CPU computes meanwhile.
+
+Each operation draws on the links of one rank: its host link, its node's DRAM, disks and cores, which the GPUs of a node
+share. `amount` per byte of work; what a link achieves of its rated bandwidth is part of the amount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.hardware.topology import Topology
+from simulator.ranks.folding import GroupLayer
+
+if TYPE_CHECKING:
+    from simulator.hardware.node import Node
+    from simulator.workloads.plan import Offload
+
+AXIS = "host"
+"""The axis of these operations: every rank is a group of its own."""
+
+HOST_LINK = 0.83
+"""Of a host link's rate, what large copies to and from pinned memory achieve: 26 of 31.5 GB/s over PCIe 4.0 x16, as
+CUDA's bandwidthTest reports for it."""
+DRAM = 0.8
+"""Of peak memory bandwidth, what STREAM-like access achieves on servers."""
+CPU_ADAM_CORE_SECONDS = 1.0 / 14e6 / 28.0
+"""Core-seconds per byte that CPU Adam moves: 1.5e9 parameters/s on a node of 112 cores (DeepCompile, arXiv
+2504.09983, offload of Llama-3 70B), 28 bytes per parameter."""
+LATENCY = 10e-6
+"""Seconds from the request of a copy to its first byte."""
+
+OPERATIONS: dict[str, tuple[tuple[str, float], ...]] = {
+    "to_host": (("host_out", 1.0 / HOST_LINK), ("dram", 1.0 / DRAM)),
+    "from_host": (("host_in", 1.0 / HOST_LINK), ("dram", 1.0 / DRAM)),
+    "to_disk": (("disk_write", 1.0), ("dram", 1.0 / DRAM)),
+    "from_disk": (("disk_read", 1.0), ("dram", 1.0 / DRAM)),
+    "cpu_adam": (("cpu", CPU_ADAM_CORE_SECONDS), ("dram", 1.0 / DRAM)),
+}
+
+
+def lacking(node: Node, offload: Offload) -> Iterator[str]:
+    """What a node's description lacks for a plan's offloading."""
+    used = (offload.optimizer != "none", offload.parameters != "none", offload.activations > 0.0)
+    name = node.name or "the node"
+    if any(used) and node.cpu is None:
+        yield f"{name} does not describe its host (cpu: cores, memory, memory_bandwidth)"
+    disks = (offload.optimizer != "none" and offload.optimizer_tier == "nvme", offload.parameters == "nvme")
+    if any(disks) and node.storage is None:
+        yield f"{name} does not describe its disks (storage: read_bandwidth, write_bandwidth)"
+
+
+def copy_layer(topology: Topology, op: str) -> GroupLayer:
+    """The links that every rank's `op` draws on.
+
+    Raises ValueError where a node lacks what it needs (see `lacking`).
+    """
+    ranks = np.arange(topology.num_gpus, dtype=np.int64)
+    links, amounts = [], []
+    for name, amount in OPERATIONS[op]:
+        if name in ("host_out", "host_in"):
+            found = getattr(topology, name)
+        else:
+            found = getattr(topology.host, name)[topology.gpu_node]
+        if (found < 0).any():
+            raise ValueError(f"{op} needs {name}, which a node does not describe")
+        links.append(found)
+        amounts.append(np.full(len(ranks), amount))
+    group = np.tile(ranks, len(links))
+    order = np.argsort(group, kind="stable")
+    return GroupLayer(
+        ranks[:, None],
+        group[order],
+        np.concatenate(links)[order],
+        np.concatenate(amounts)[order],
+        np.zeros(len(ranks), dtype=np.int64),
+    )

@@ -1,0 +1,106 @@
+"""Which collectives bring a unit's parameters to its ranks and sum its gradients, under every way of sharing them out?
+
+ZeRO 1 and 2 share over all ranks that hold the same parameters. ZeRO 3 does so within groups of `shard_group` ranks and
+sums over the groups (HSDP; MiCS where that waits for the last micro-batch), for a fraction of each layer's parameters
+(OSDP: the rest is replicated), and may gather for backward from a second copy that fewer ranks share (hpZ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from simulator.costs.memory import kept_part
+from simulator.program.units import Placed, Unit
+
+if TYPE_CHECKING:
+    from simulator.program.setting import Setting
+
+Gather = tuple[str, float]
+"""(axis, number of parameters that every rank of the axis ends up with)"""
+Reduction = tuple[str, str, float]
+"""(axis, operation, number of gradients)"""
+
+
+def gathers(setting: Setting, unit: Unit, direction: str) -> list[Gather]:
+    """What brings a unit's sharded parameters together; `direction`: forward, or any part of backward."""
+    groups = setting.plan.zero3
+    second = direction != "forward" and groups.secondary_group is not None and groups.reshard_after_forward
+    dense, experts = _sharded(setting, unit)
+    grouped = groups.shard_group is not None
+    axis = "secondary" if second else "shard" if grouped else "dp_cp"
+    found = ((axis, dense), ("eshard" if grouped else "edp", experts))
+    return [(axis, count) for axis, count in found if count]
+
+
+def reductions(setting: Setting, unit: Unit, is_last: bool) -> list[list[Reduction]]:
+    """What sums a unit's gradients: chains of collectives, each of which waits for the one before.
+
+    `is_last`: of the micro-batches; gradients that stay whole on every rank are summed up locally until then.
+    """
+    if not setting.shards_parameters:
+        plain = ((axis, setting.reduction, count) for axis, count in _whole(unit))
+        return [[one] for one in plain if one[2]]
+    chains = []
+    for (axis, total), sharded in zip(_whole(unit), _sharded(setting, unit), strict=True):
+        chains.append(list(_grouped(setting, axis, sharded, is_last)))
+        if is_last and total > sharded:
+            chains.append([(axis, "all_reduce", total - sharded)])
+    return [chain for chain in chains if chain]
+
+
+def _grouped(setting: Setting, axis: str, count: float, is_last: bool) -> Iterator[Reduction]:
+    """Sums inside the groups that share the parameters, and over the groups."""
+    groups = setting.plan.zero3
+    if not count:
+        return
+    if groups.shard_group is None:
+        yield axis, "reduce_scatter", count
+        return
+    prefix = "e" if axis == "edp" else ""
+    yield f"{prefix}shard", "reduce_scatter", count
+    if is_last or not groups.sum_copies_last:
+        yield f"{prefix}replicate", "all_reduce", count / setting.grid.size(f"{prefix}shard")
+
+
+def owned_parameters(setting: Setting, layers: Sequence[Placed]) -> float:
+    """Parameters of the layers that one rank updates."""
+    if setting.plan.zero == 0:
+        return float(sum(p.layer.parameters(p.shard).total for p in layers))
+    groups, owned = setting.plan.zero3, 0.0
+    sharded = setting.shards_parameters
+    shard, expert_shard = (setting.grid.size(axis) for axis in ("shard", "eshard"))
+    for placed in layers:
+        count = placed.layer.parameters(placed.shard)
+        fraction = groups.fraction_of(placed.layer.kind) if sharded else 1.0
+        owned += (count.total - count.experts) * kept_part(fraction, shard)
+        owned += count.experts * kept_part(fraction, expert_shard)
+    return owned
+
+
+def kept_units(setting: Setting, units: Sequence[Unit]) -> int:
+    """How many of a chunk's first units stay gathered over the step."""
+    left, kept = setting.plan.zero3.unsharded, 0
+    for unit in units:
+        left -= sum(_sharded(setting, unit)) * setting.parameter_size
+        if left < 0.0:
+            break
+        kept += 1
+    return kept
+
+
+def _whole(unit: Unit) -> tuple[tuple[str, int], tuple[str, int]]:
+    return ("dp_cp", unit.dense), ("edp", unit.experts)
+
+
+def _sharded(setting: Setting, unit: Unit) -> tuple[float, float]:
+    """(dense, experts) of the unit's parameters that are shared out."""
+    if not setting.shards_parameters:
+        return float(unit.dense), float(unit.experts)
+    dense = experts = 0.0
+    for placed in unit.layers:
+        count = placed.layer.parameters(placed.shard)
+        fraction = setting.plan.zero3.fraction_of(placed.layer.kind)
+        dense += fraction * (count.total - count.experts)
+        experts += fraction * count.experts
+    return dense, experts

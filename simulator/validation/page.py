@@ -1,0 +1,187 @@
+"""The accuracy page: one table per source, peers beside, and the reason for every row that is off by over 10 %.
+
+Written by `python -m simulator.validation.page docs/accuracy.md`.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+
+from simulator.validation import memory, steps
+from simulator.validation.intervals import intervals
+from simulator.validation.step_data import StepRow, step_rows
+from simulator.validation.suites import Refusal, Row, ordered_pairs, score
+
+MISS = 0.10
+"""Rows further off than this need a reason."""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    rows, refused = _split(steps.judge(None))
+    peaks, _ = _split(memory.judge(None))
+    by_source = _by_source(rows)
+    return "\n".join(
+        [
+            "# Accuracy on published training steps",
+            "",
+            "Predicted against measured step time on runs that other people published. Nothing here was fitted on, but",
+            "for the software figures named in `hardware/calibrations/software/`, each with the rows it was taken from;",
+            "those rows are left out below. Reproduce with `clustersim validate steps`; this page is written by",
+            "`python -m simulator.validation.page docs/accuracy.md`.",
+            "",
+            *_summary(by_source),
+            "",
+            *_peers(by_source),
+            "",
+            *_coverage(by_source),
+            "",
+            "## Peak memory",
+            "",
+            *_summary(_by_source(peaks)),
+            "",
+            "## Rows off by more than 10 %",
+            "",
+            *_misses(by_source),
+            *_refusals(refused),
+        ]
+    )
+
+
+def _split(judged: Iterable[Row | Refusal]) -> tuple[list[Row], list[Refusal]]:
+    rows: list[Row] = []
+    refused: list[Refusal] = []
+    for item in judged:
+        (rows if isinstance(item, Row) else refused).append(item)  # type: ignore[arg-type]
+    return rows, refused
+
+
+def _by_source(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    by_source: dict[str, list[Row]] = {}
+    for row in rows:
+        by_source.setdefault(row.source, []).append(row)
+    return by_source
+
+
+def _summary(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
+    lines = [
+        "| source | rows | mean absolute error | bias | 90th percentile | regret | pairs in order |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for source, rows in by_source.items():
+        s = score(rows)
+        right, pairs = ordered_pairs(rows)
+        regret = "" if s.regret is None else f"{s.regret:.1%}"
+        order = f"{right} of {pairs}" if pairs else ""
+        lines.append(f"| {source} | {s.rows} | {s.mape:.1%} | {s.bias:+.1%} | {s.p90:.1%} | {regret} | {order} |")
+    mean = sum(score(rows).mape for rows in by_source.values()) / max(1, len(by_source))
+    return [*lines, "", f"Mean over sources: {mean:.1%}."]
+
+
+def _peers(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Calculon, SimuMax and the one-line formula on the same rows."""
+    text = (files("simulator.validation") / "data" / "steps" / "peers.csv").read_text()
+    theirs = {row["row"]: row for row in csv.DictReader(text.splitlines())}
+    lines = [
+        "## Beside other tools, on the same rows",
+        "",
+        "Mean absolute error. The formula is 0.575 of the peak on hardware FLOPs with the ideal bubble.",
+        "",
+        "| source | clustersim | Calculon | SimuMax | formula |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    data = {row.row: row for row in step_rows()}
+    for source, rows in by_source.items():
+        pairs = [(row, theirs[key]) for row in rows if (key := row.name.split()[0]) in theirs]
+        if not pairs:
+            continue
+        ours = score([row for row, _ in pairs]).mape
+        columns = []
+        for column in ("calculon_s", "simumax_s"):
+            errors = [abs(float(peer[column]) / row.measured - 1) for row, peer in pairs if peer[column]]
+            columns.append(f"{sum(errors) / len(errors):.1%}" if errors else "")
+        formula = [abs(one_line_formula(data[row.name.split()[0]]) / row.measured - 1) for row, _ in pairs]
+        lines.append(f"| {source} | {ours:.1%} | {columns[0]} | {columns[1]} | {sum(formula) / len(formula):.1%} |")
+    return lines
+
+
+def one_line_formula(row: StepRow, efficiency: float = 0.575, peak: float = 312e12) -> float:
+    """Seconds of a step by hardware FLOPs over a constant rate, with the ideal pipeline bubble."""
+    layers, hidden, sequence, batch = (row.number(k) for k in ("layers", "hidden", "sequence", "global_batch"))
+    tokens, attention = batch * sequence, sequence / (6 * hidden)
+    passes = 4 if row.recompute == "full" else 3
+    extra = 24 * layers * hidden**2 * attention if row.recompute == "selective" else 0
+    flops = tokens * (24 * layers * hidden**2 * (1 + attention) * passes + extra)
+    flops += tokens * 6 * hidden * row.number("vocab")
+    count = batch // (row.number("micro_batch") * row.number("dp", 1))
+    bubble = (row.number("pp") - 1) / (count * row.number("vpp", 1))
+    return flops / (efficiency * peak * row.number("gpus")) * (1 + bubble)
+
+
+def _coverage(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
+    if len(by_source) < 2:
+        return []
+    found = intervals(by_source)
+    return [
+        "## Interval around a prediction",
+        "",
+        f"`step_time_low_s` and `step_time_high_s` are the predicted time times {found.low:.3f} and {found.high:.3f}: the",
+        "5 % and 95 % quantiles of measured over predicted, every source weighing the same. With each source left out",
+        f"in turn, the interval of the others holds {found.by_source['all']:.0%} of its rows on average over rows:",
+        "",
+        "| source | rows inside |",
+        "| --- | ---: |",
+        *(f"| {name} | {part:.0%} |" for name, part in found.by_source.items()),
+    ]
+
+
+def _misses(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
+    lines: list[str] = []
+    data = {row.row: row for row in step_rows()}
+    for source, rows in by_source.items():
+        missed = sorted((row for row in rows if abs(row.error) > MISS), key=lambda row: row.error)
+        if not missed:
+            continue
+        lines += [f"### {source}: {len(missed)} of {len(rows)} rows", "", "| row | error | mechanism |", "| --- | ---: | --- |"]
+        for row in missed:
+            lines.append(f"| {row.name} | {row.error:+.0%} | {mechanism(data[row.name.split()[0]], row.error)} |")
+        lines.append("")
+    return lines
+
+
+def mechanism(row: StepRow, error: float) -> str:
+    """Why a row is off: the first entry of misses.yaml that fits it."""
+    for entry in _known_misses():
+        if entry["source"] != row.source or (error > 0) != (entry["sign"] == "+"):
+            continue
+        if all(str(getattr(row, key)) in [str(v) for v in values] for key, values in entry.get("where", {}).items()):
+            return str(entry["mechanism"])
+    return "not explained"
+
+
+@lru_cache(maxsize=1)
+def _known_misses() -> list[dict]:  # type: ignore[type-arg]
+    text = (files("simulator.validation") / "data" / "steps" / "misses.yaml").read_text()
+    return list(yaml.safe_load(text)["misses"])
+
+
+def _refusals(refused: Sequence[Refusal]) -> list[str]:
+    if not refused:
+        return []
+    counts: dict[tuple[str, str], int] = {}
+    for item in refused:
+        reason = item.reason.split("[type=")[0][-140:].replace("|", "/")
+        counts[item.source, reason] = counts.get((item.source, reason), 0) + 1
+    lines = ["## Rows that cannot be expressed", "", "| source | rows | reason |", "| --- | ---: | --- |"]
+    return [*lines, *(f"| {source} | {count} | {reason} |" for (source, reason), count in sorted(counts.items()))]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page() + "\n", encoding="utf-8")

@@ -1,0 +1,143 @@
+"""`kernel_seconds` prices every operator on every GPU of the catalogue, from its own or a borrowed calibration."""
+
+import typing
+from types import SimpleNamespace
+
+import pytest
+
+from simulator.costs.kernels import MODELS, calibration_for, chip_of, kernel_seconds
+from simulator.costs.kernels.transfer import NEAREST, gemm_parameters
+from simulator.description import catalogue
+from simulator.hardware.gpu import Architecture
+from simulator.workloads.operators import Attention, Gemm, GroupedGemm, Kernel, MemoryBound
+from tests.costs.kernels.gpus import CALIBRATED, calibration, gpu
+
+ONE_OF_EACH = (
+    Gemm(2048, 4096, 1024, "fp16"),
+    Gemm(2048, 4096, 1024, "fp16", accumulate=True),
+    GroupedGemm(8, 4096, 2048, 1024, "fp16"),
+    Attention(2, 16, 16, 2048, 2048, 128, 128, True, "fp16"),
+    Attention(2, 16, 4, 2048, 2048, 64, 64, True, "fp16", backward=True),
+    MemoryBound("norm", 1e7, 1e7),
+    MemoryBound("optimizer", 1e9, 1e9, kernels=4),
+)
+
+
+@pytest.mark.parametrize("name", catalogue.names("gpu"))
+def test_every_gpu_of_the_catalogue_has_a_time_for_every_kernel(name) -> None:
+    chosen = gpu(name)
+    if chosen.architecture == "cpu":
+        pytest.skip("emulated: it has only the kernels that its calibration defines")
+    for kernel in ONE_OF_EACH:
+        took = kernel_seconds(kernel, chosen, calibration(name))
+        least = kernel.flops / chip_of(chosen).peak("fp16")
+        moved = getattr(kernel, "bytes_read", 0.0) + getattr(kernel, "bytes_written", 0.0)
+        assert least <= took <= 10 * (least + moved / chosen.memory.bandwidth) + 1e-3, (name, kernel)
+
+
+def test_every_kernel_type_has_a_model() -> None:
+    assert set(MODELS) == set(typing.get_args(Kernel))
+
+
+def test_every_architecture_is_near_to_something_measured() -> None:
+    """But for `cpu`, which stands for emulated accelerators: those name a calibration of their own."""
+    assert set(NEAREST) == set(typing.get_args(Architecture)) - {"cpu"}
+
+
+def test_measured_gpus_use_their_own_calibration_and_others_say_what_they_borrow() -> None:
+    for name in CALIBRATED:
+        assert calibration(name).gpu == name
+        assert calibration(name).transferred_from is None
+    assert calibration("v100-sxm2-32").transferred_from == "a100-sxm-80"
+    assert calibration("h100-pcie").transferred_from == "h100-sxm"
+    assert calibration("mi300x").transferred_from == "h100-sxm"
+
+
+def test_borrowed_parameters_scale_with_the_datasheet() -> None:
+    """A V100 with the A100's rates and SMs takes the A100's times: nothing but the datasheet tells them apart."""
+    v100 = gpu("v100-sxm2-32")
+    rates = gpu("a100-sxm-80")
+    same = v100.model_copy(update={"sms": rates.sms, "dense_peak": rates.dense_peak, "memory": rates.memory})
+    kernel = Gemm(4096, 4096, 4096, "fp16")
+    assert kernel_seconds(kernel, same, calibration_for(same)) == kernel_seconds(
+        kernel, rates, calibration("a100-sxm-80")
+    )
+
+
+def test_formats_without_measurements_take_the_nearest() -> None:
+    hopper = calibration("h100-sxm")
+    assert gemm_parameters(hopper, "nvfp4") == hopper.gemm["mxfp8"]
+    assert gemm_parameters(hopper, "fp16") == hopper.gemm["bf16"]
+
+
+def test_what_cannot_be_priced_is_refused_by_name() -> None:
+    a100 = gpu("a100-sxm-80")
+    with pytest.raises(ValueError, match="no fp8 rate"):
+        kernel_seconds(Gemm(128, 128, 128, "fp8"), a100, calibration("a100-sxm-80"))
+    with pytest.raises(ValueError, match="unknown attention implementation 'flash9'"):
+        kernel_seconds(
+            Attention(1, 1, 1, 128, 128, 64, 64, True, "bf16", implementation="flash9"),
+            a100,
+            calibration("a100-sxm-80"),
+        )
+    with pytest.raises(TypeError, match="no cost model for SimpleNamespace"):
+        kernel_seconds(Unhashed(), a100, calibration("a100-sxm-80"))
+    unknown = SimpleNamespace(architecture="abacus", calibration=None, name="x")
+    with pytest.raises(ValueError, match="no kernel calibration is near 'abacus'"):
+        calibration_for(unknown)
+
+
+class Unhashed(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+Unhashed.__name__ = "SimpleNamespace"
+
+
+def test_implementations_of_attention_differ_by_their_relative_speed() -> None:
+    h100 = gpu("h100-sxm")
+    took = {
+        name: kernel_seconds(
+            Attention(4, 32, 32, 8192, 8192, 128, 128, True, "bf16", implementation=name),
+            h100,
+            calibration("h100-sxm"),
+        )
+        for name in ("flash1", "flash2", "flash3", "cudnn")
+    }
+    assert took["cudnn"] < took["flash3"] < took["flash2"] < took["flash1"]
+    assert 1.5 < took["flash2"] / took["flash3"] < 2.0  # Shah et al. 2024
+
+
+def test_the_fullest_expert_decides_when_it_outweighs_the_rest() -> None:
+    h100, own = gpu("h100-sxm"), calibration("h100-sxm")
+    even = kernel_seconds(GroupedGemm(8, 8192, 4096, 2048, "bf16"), h100, own)
+    skewed = kernel_seconds(GroupedGemm(8, 8192, 4096, 2048, "bf16", imbalance=8.0), h100, own)
+    alone = kernel_seconds(Gemm(8192, 4096, 2048, "bf16"), h100, own)
+    assert even <= skewed
+    assert skewed == pytest.approx(alone)
+
+
+def test_memory_bound_time_is_bytes_over_bandwidth_plus_a_latency_for_each_kernel() -> None:
+    a100, own = gpu("a100-sxm-80"), calibration("a100-sxm-80")
+    small, large = (kernel_seconds(MemoryBound("add", size, 0.0), a100, own) for size in (1e6, 1e9 + 1e6))
+    assert large - small == pytest.approx(1e9 / (own.memory.efficiency["add"] * a100.memory.bandwidth))
+    twice = kernel_seconds(MemoryBound("add", 1e6, 0.0, kernels=2), a100, own)
+    assert twice - small == pytest.approx(own.memory.latency)
+
+
+def test_an_operator_without_measurements_streams_and_a_backward_pass_falls_back_to_the_forward() -> None:
+    a100, own = gpu("a100-sxm-80"), calibration("a100-sxm-80")
+
+    def took(op: str) -> float:
+        return kernel_seconds(MemoryBound(op, 1e8, 1e8), a100, own)
+
+    assert took("something") == took("elementwise")
+    assert took("embedding_backward") == took("embedding")
+    assert took("norm") > took("elementwise")
+
+
+def test_quantisation_has_parameters_of_its_own() -> None:
+    b200, own = gpu("b200"), calibration("b200")
+    found = own.quantize["fp8"]
+    took = kernel_seconds(MemoryBound("quantize_fp8", 2e8, 1e8), b200, own)
+    assert took == pytest.approx(found.latency + 3e8 / (found.efficiency * b200.memory.bandwidth))
