@@ -86,7 +86,9 @@ def _check_first_come(program: Program) -> None:
             twice = seen.intersection(queue)
             if twice:
                 i = min(twice)
-                raise ProgramError(f"task {i} {program.tasks[i].label!r} stands in more than one first-come lane")
+                raise ProgramError(
+                    f"task {i} {program.tasks[i].label!r} stands in more than one first-come lane"
+                )
             seen.update(queue)
 
 

@@ -62,7 +62,9 @@ def optimizer_step(
 
 def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:
     """What brings `count` sharded parameters to every rank of the axis; None where nothing moves."""
-    return pricing.communicators.transfer(axis, "all_gather", count * setting.parameter_size, pricing.rank_class)
+    return pricing.communicators.transfer(
+        axis, "all_gather", count * setting.parameter_size, pricing.rank_class
+    )
 
 
 def handed_out(setting: Setting, stage: int) -> Iterator[tuple[str, str, float]]:
@@ -74,7 +76,9 @@ def handed_out(setting: Setting, stage: int) -> Iterator[tuple[str, str, float]]
     chunks = setting.content[stage]
     if not setting.gathers_by_broadcast:
         for chunk in chunks:
-            yield from ((axis, "all_gather", count) for axis, count in gathers(setting, chunk.whole, "forward"))
+            yield from (
+                (axis, "all_gather", count) for axis, count in gathers(setting, chunk.whole, "forward")
+            )
         return
     layers = [unit for chunk in chunks for unit in layer_units(chunk.layers)]
     counts: dict[str, list[float]] = {}

@@ -41,7 +41,9 @@ class Step:
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
     awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
-    asked: dict[Message, int] = field(default_factory=dict)  # how many actions are behind when a message is asked for
+    asked: dict[Message, int] = field(
+        default_factory=dict
+    )  # how many actions are behind when a message is asked for
     behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
     _last: int | None = None
@@ -408,7 +410,9 @@ class Step:
         else:
             deps = [self._last] if setting.receives_late and self._last is not None else []
             if setting.request is not None:
-                deps = self._request(here, deps, (direction, setting.placement.parts[target[0]][target[1]], micro_batch))
+                deps = self._request(
+                    here, deps, (direction, setting.placement.parts[target[0]][target[1]], micro_batch)
+                )
         key = (direction, here, source, micro_batch)
         task = setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)
         if setting.request is not None:
