@@ -1,7 +1,8 @@
-"""`python -m simulator.validation.minicluster.runner RECIPES RESULT`: some training steps of one case, on one rank.
+"""`python -m simulator.validation.minicluster.runner CASES RESULTS`: some training steps of each case, on one rank.
 
-RECIPES holds the recipe of every rank (JSON lines). Rank 0 writes RESULT: for every step its duration, and for every
-rank when it computed (seconds after the step began). All ranks share the machine, so their clocks agree.
+CASES has one line per case: the recipes of all ranks (JSON). Rank 0 adds a line per case to RESULTS: for every step
+its duration, and for every rank when it computed (seconds after the step began). All ranks share the machine, so
+their clocks agree.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from typing import Any
 from simulator.calibration.microbenchmarks.session import prefer_this_process
 from simulator.validation.minicluster.recipe import Recipe, from_json
 
+SKEW = 2e-4
+"""Seconds between ranks at the beginning of a step: a barrier releases them within microseconds of each other, which
+no training does and which some collectives reward."""
 
-def main(recipes: Path, result: Path, *, num_steps: int = 10, num_warmups: int = 3) -> None:
+
+def main(cases: Path, results: Path, *, num_steps: int = 10, num_warmups: int = 3) -> None:
     """Run on the rank that the environment (RANK, MASTER_ADDR, ...) says."""
     prefer_this_process()
     import torch
@@ -26,13 +31,15 @@ def main(recipes: Path, result: Path, *, num_steps: int = 10, num_warmups: int =
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    recipe = from_json(recipes.read_text(encoding="utf-8").splitlines()[rank])
-    steps = run_steps(recipe, num_steps, num_warmups)
-    everything: list[Any] | None = [None] * dist.get_world_size() if rank == 0 else None
-    dist.gather_object(steps, everything)
-    if everything is not None:
-        result.write_text(json.dumps(merge(everything)), encoding="utf-8")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for line in cases.read_text(encoding="utf-8").splitlines():
+        recipe = from_json(json.loads(line)[rank])
+        steps = run_steps(recipe, num_steps, num_warmups)
+        everything: list[Any] | None = [None] * world if rank == 0 else None
+        dist.gather_object(steps, everything)
+        if everything is not None:
+            with results.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(merge(everything)) + "\n")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -55,6 +62,7 @@ def run_steps(recipe: Recipe, num_steps: int, num_warmups: int) -> list[dict[str
     for number in range(-num_warmups, num_steps):
         gc.collect()
         dist.barrier()
+        time.sleep(SKEW * recipe.rank)
         device.waited()
         device.take_spans()
         begin = time.monotonic()
@@ -62,14 +70,15 @@ def run_steps(recipe: Recipe, num_steps: int, num_warmups: int) -> list[dict[str
         end = time.monotonic()
         if number >= 0:
             steps.append({"begin": begin, "end": end, "spans": device.take_spans()})
+    gc.enable()
     return steps
 
 
 def merge(per_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Steps with their duration (first begin to last end of any rank) and each rank's spans, relative to the begin."""
+    """Steps with their duration (last begin to last end of any rank) and each rank's spans, relative to the begin."""
     steps = []
     for ranks in zip(*per_rank, strict=True):
-        begin = min(rank["begin"] for rank in ranks)
+        begin = max(rank["begin"] for rank in ranks)
         spans = [[(s - begin, e - begin, label) for s, e, label in rank["spans"]] for rank in ranks]
         steps.append({"seconds": max(rank["end"] for rank in ranks) - begin, "spans": spans})
     return {"steps": steps}
