@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simulator.results.prediction import Prediction
     from simulator.hardware.cluster import Cluster
+    from simulator.results.prediction import Prediction
     from simulator.workloads.workload import Workload
 
 __version__ = "0.1.0"

@@ -12,14 +12,19 @@ if TYPE_CHECKING:
 
 
 def command(
-    suite: Annotated[str, typer.Argument(help="kernels, collectives, steps, memory, minicluster, or one source of steps.")],
+    suite: Annotated[
+        str, typer.Argument(help="kernels, collectives, steps, memory, minicluster, or one source.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     worst: Annotated[int, typer.Option(help="How many of the worst rows to show per source.")] = 3,
     plot: Annotated[Path | None, typer.Option(help="Write a scatter plot (SVG, PNG or PDF) here.")] = None,
     intervals: Annotated[
-        Path | None, typer.Option(help="steps: write the interval of predictions (a YAML of the catalogue) here.")
+        Path | None,
+        typer.Option(help="steps: write the interval of predictions (a YAML of the catalogue) here."),
     ] = None,
-    quick: Annotated[bool, typer.Option(help="minicluster: a few minutes instead of the full suite.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="minicluster: a few minutes instead of the full suite.")
+    ] = False,
 ) -> None:
     """Compare predictions with measurements: mean absolute error, bias, 90th percentile, regret, worst rows."""
     if suite == "minicluster":
@@ -55,7 +60,9 @@ def judged(suite: str) -> tuple[list[Row], list[Refusal]]:
     else:
         names = [*known, "minicluster", *sources_of("steps")]
         hint = suggestion(suite, names) or f" (known: {', '.join(names)})"
-        raise DescriptionError([Fault("SUITE", 0, 0, "suite", f"no suite or source is called {suite!r}{hint}")])
+        raise DescriptionError(
+            [Fault("SUITE", 0, 0, "suite", f"no suite or source is called {suite!r}{hint}")]
+        )
     rows: list[Row] = []
     refused: list[Refusal] = []
     for item in _with_progress(judgement):

@@ -30,10 +30,18 @@ class OverlapDefaults(Description):
 class OptimizerCost(Description):
     """How the optimizer step is carried out."""
 
-    norm_passes: float = Field(description="times all gradients are read to find the norm, check and clip them")
-    kernels_per_parameter_tensor: float = Field(description="launches per parameter tensor (0: multi-tensor fused)")
-    extra_copies: float = Field(description="bytes copied per parameter besides the update itself (casts, flattening)")
-    host_synchronisations: int = Field(description="times per step the host waits for the GPU (norm, overflow check)")
+    norm_passes: float = Field(
+        description="times all gradients are read to find the norm, check and clip them"
+    )
+    kernels_per_parameter_tensor: float = Field(
+        description="launches per parameter tensor (0: multi-tensor fused)"
+    )
+    extra_copies: float = Field(
+        description="bytes copied per parameter besides the update itself (casts, flattening)"
+    )
+    host_synchronisations: int = Field(
+        description="times per step the host waits for the GPU (norm, overflow check)"
+    )
 
 
 class MemoryOverheads(Description):
@@ -53,7 +61,7 @@ class SoftwareProfile(Named):
     synchronous_p2p: bool = Field(description="the host waits for every pipeline transfer before it goes on")
     p2p_overhead: Seconds = Field(description="host time per pipeline transfer (shape exchange, batching)")
     scatter_gather: bool = Field(
-        description="boundary tensors are cut over tp for the way between pipeline stages, unless the plan says otherwise"
+        description="boundary tensors are cut over tp on their way to another stage, unless the plan says otherwise"
     )
     zero1: Literal["reduce_scatter", "all_reduce"] = Field(
         default="reduce_scatter",
@@ -74,7 +82,9 @@ class SoftwareProfile(Named):
     bucket_size: Bytes = Field(description="gradient bucket")
     optimizer: OptimizerCost = Field(description="the optimizer step")
     memory: MemoryOverheads = Field(description="memory besides tensors")
-    step_overhead: Seconds = Field(description="host time per step: data, logging, scheduler, with the GPU idle")
+    step_overhead: Seconds = Field(
+        description="host time per step: data, logging, scheduler, with the GPU idle"
+    )
     compute_efficiency: Fraction = Field(
         default=1.0,
         description="kernel throughput of this generation's libraries relative to those calibrated on",

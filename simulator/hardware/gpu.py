@@ -40,7 +40,8 @@ class Memory(Description):
         default="HBM", description="Memory technology (HBM2e, HBM3, GDDR6, ...); not interpreted."
     )
     expansion: MemoryTier | None = Field(
-        default=None, description="What holds the rest of a job that is larger than this memory; null if nothing does."
+        default=None,
+        description="What holds the rest of a job that is larger than this memory; null if nothing does.",
     )
 
     @property
@@ -80,7 +81,8 @@ class GpuPower(Description):
     idle: Watts = Field(description="Drawn when nothing runs.")
     max: Watts = Field(gt=0, description="The board's power limit.")
     streaming: Watts | None = Field(
-        None, description="Drawn by a kernel that streams from memory at full bandwidth; null: 0.7 of the limit."
+        None,
+        description="Drawn by a kernel that streams from memory at full bandwidth; null: 0.7 of the limit.",
     )
 
 

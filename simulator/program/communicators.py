@@ -168,7 +168,9 @@ class FoldedCommunicators:
         group, _ = self.group(axis, rank_class, place)
         key = (axis, op, size, group)
         if key not in self._transfers:
-            self._transfers[key] = self._copy(op, size, group) if copies else self._price(axis, op, size, group)
+            self._transfers[key] = (
+                self._copy(op, size, group) if copies else self._price(axis, op, size, group)
+            )
         return self._transfers[key]
 
     def _copy(self, op: str, size: float, rank: int) -> Transfer:
@@ -228,7 +230,9 @@ class FoldedCommunicators:
         first, last = np.searchsorted(rows.group, (group, group + 1))
         links = rows.link[first:last]
         if layer not in self._totals:
-            self._totals[layer] = np.bincount(rows.link, weights=rows.amount, minlength=len(self.links))
+            self._totals[layer] = np.bincount(
+                rows.link, weights=rows.amount, minlength=len(self.links)
+            ).astype(np.float64)
         achieved = np.array([efficiency[c] for c in self.folding.link_class[links].tolist()])
         capacity = self.communicators.topology.capacity[self.links[links]]
         return float((capacity * achieved / self._totals[layer][links]).min())
@@ -314,7 +318,8 @@ def link_loads(topology: Topology, found: Any, pattern: str) -> tuple[Loads, Fee
     groups, links, amounts = (np.concatenate(column) for column in zip(*rows, strict=True))
     key = groups * topology.num_links + links
     unique, inverse = np.unique(key, return_inverse=True)
-    loads = unique // topology.num_links, unique % topology.num_links, np.bincount(inverse, weights=amounts)
+    summed = np.bincount(inverse, weights=amounts).astype(np.float64)
+    loads = unique // topology.num_links, unique % topology.num_links, summed
     return loads, (_feeds(topology, routes, "nic_out"), _feeds(topology, routes, "nic_in"))
 
 

@@ -103,7 +103,7 @@ def norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:
 
 
 def update_chain(setting: Setting, pricing: ClassPricing, layers: Sequence[Layer], count: float) -> Chain:
-    """Update of `count` parameters of `layers`. Bytes per parameter: gradient, moments and weights read; moments and weights written."""
+    """Update of `count` parameters of `layers`: gradient, moments and weights read; moments and weights written."""
     workload, cost = setting.workload, setting.software.optimizer
     moments = MOMENTS[setting.plan.optimizer] * MOMENT_BYTES[setting.plan.optimizer_dtype]
     rest = DTYPE_BYTES[workload.parameter_dtype]

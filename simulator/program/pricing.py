@@ -82,5 +82,7 @@ class ClassPricing:
                 seconds = self.kernel_seconds(operation.what)
                 busy = min(seconds, self._seconds_at_best(operation.what))
                 products += count * busy
-                streaming += count * (seconds - busy)  # multipliers that wait for operands draw like streaming
+                streaming += count * (
+                    seconds - busy
+                )  # multipliers that wait for operands draw like streaming
         return products, streaming, waiting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from simulator.program.sharding import gathers, kept_units, reductions
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
-from simulator.workloads.layers import Shard
+from simulator.workloads.layers import Layer, Shard
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 from simulator.workloads.plan import Plan
@@ -107,7 +107,7 @@ class Setting:
             for stage, held in enumerate(self.placement.parts)
         ]
 
-    def _content(self, stage: int, chunk: int, placed: list) -> ChunkContent:  # type: ignore[type-arg]
+    def _content(self, stage: int, chunk: int, placed: list[list[tuple[Layer, ...]]]) -> ChunkContent:
         limit = self.plan.recompute_layers
         before = sum(layer.kind == "block" for layers in placed[stage][:chunk] for layer in layers)
         layers = []
@@ -290,7 +290,7 @@ class Setting:
             for operation in (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)):
                 yield operation, count
 
-    # --- what will be sent ---------------------------------------------------------------------------------------------
+    # --- what will be sent ---
 
     def requests(self) -> Iterator[Request]:
         """Every distinct (axis, operation, bytes) of the step."""
@@ -343,7 +343,7 @@ class Setting:
 
 def _collectives(placed: Placed) -> Iterator[Request]:
     layer, shard = placed.layer, placed.shard
-    operations: Sequence = (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard))  # type: ignore[type-arg]
+    operations = (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard))
     for operation in operations:
         if isinstance(operation.what, Collective):
             yield operation.what.axis, operation.what.op, operation.what.size

@@ -17,13 +17,17 @@ Ranks = NDArray[np.int64]
 AXES = ("tp", "cp", "dp", "pp")
 EXPERT_AXES = ("edp", "ep", "etp")
 SUBDIVIDED = {
-    "shard": "dp_cp",
-    "replicate": "dp_cp",
-    "secondary": "dp_cp",
-    "eshard": "edp",
-    "ereplicate": "edp",
+    "shard": ("dp_cp", "shard"),
+    "replicate": ("dp_cp", "shard"),
+    "secondary": ("dp_cp", "secondary"),
+    "eshard": ("edp", "eshard"),
+    "ereplicate": ("edp", "eshard"),
+    "ep_inside": ("ep", "ep_inside"),
+    "ep_across": ("ep", "ep_inside"),
 }
-"""Axes whose groups are parts of the groups of another."""
+"""Axis → (axis whose groups it divides, axis whose size the runs of neighbours have)."""
+ACROSS = ("replicate", "ereplicate", "ep_across")
+"""Of those, the axes that go across the runs."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Grid:
     of dp and cp. `ulysses` neighbours of a cp group exchange heads for tokens, and `ring` goes across.
 
     Of the ranks that hold the same parameters (dp_cp), runs of `shard` share them out and `replicate` goes across;
-    runs of `secondary` share out a second copy. Experts in that plane are shared out over `eshard`.
+    runs of `secondary` share out a second copy. Experts in that plane are shared out over `eshard`. An expert group is
+    made of runs of `domain` ranks (`ep_inside`) that share a node.
     """
 
     tp: int = 1
@@ -48,6 +53,7 @@ class Grid:
     ulysses: int = 1
     shard: int | None = None
     secondary: int | None = None
+    domain: int | None = None
 
     @staticmethod
     def of(plan: Plan, num_gpus: int) -> Grid:
@@ -63,6 +69,7 @@ class Grid:
             ulysses=plan.ulysses or 1,
             shard=plan.zero3.shard_group,
             secondary=plan.zero3.secondary_group,
+            domain=plan.experts.domain,
         )
 
     @property
@@ -88,6 +95,8 @@ class Grid:
             "ulysses": self.ulysses,
             "ring": self.cp // self.ulysses,
             "etp": self.expert_tp,
+            "ep_inside": self.domain or self.ep,
+            "ep_across": self.ep // (self.domain or self.ep),
             "edp": self.tp * self.dp * self.cp // (self.ep * self.expert_tp),
             "shard": self._shard,
             "replicate": self.dp * self.cp // self._shard,
@@ -127,13 +136,10 @@ class Grid:
             inner = self.groups("cp").reshape(-1, cp // self.ulysses, self.ulysses)
             return (inner if axis == "ulysses" else inner.swapaxes(1, 2)).reshape(-1, self.size(axis))
         if axis in SUBDIVIDED:
-            runs = self.size(
-                axis if axis in ("shard", "secondary", "eshard") else axis.replace("replicate", "shard")
-            )
-            whole = self.groups(SUBDIVIDED[axis])
-            parts = whole.reshape(len(whole), -1, runs)
-            across = axis in ("replicate", "ereplicate")
-            return (parts.swapaxes(1, 2) if across else parts).reshape(-1, self.size(axis))
+            divided, run = SUBDIVIDED[axis]
+            whole = self.groups(divided)
+            parts = whole.reshape(len(whole), -1, self.size(run))
+            return (parts.swapaxes(1, 2) if axis in ACROSS else parts).reshape(-1, self.size(axis))
         if axis == "world":
             return np.arange(self.world, dtype=np.int64)[None, :]
         if axis == "model":

@@ -110,7 +110,9 @@ def _along_the_path(
     once = {name: seconds / times for name, seconds in inside.items()}
     total = sum(once.values())
     if repetition.alone:
-        return {name: seconds * repetition.count * repetition.seconds / total for name, seconds in once.items()}
+        return {
+            name: seconds * repetition.count * repetition.seconds / total for name, seconds in once.items()
+        }
     scale = 1.0 + (repetition.count * repetition.seconds / total if total else 0.0)
     seconds = summed([task for task in path if task not in repeated])
     for name, amount in once.items():

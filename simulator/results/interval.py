@@ -17,14 +17,18 @@ class Interval(Named):
     """Quantiles of measured over predicted step time, every source weighing the same."""
 
     kind: Literal["interval"] = Field("interval", description="Always `interval`.")
-    nominal: float = Field(gt=0, lt=1, description="Part of the measurements that the interval is meant to hold.")
+    nominal: float = Field(
+        gt=0, lt=1, description="Part of the measurements that the interval is meant to hold."
+    )
     low: float = Field(gt=0, description="Measured over predicted at its lower end.")
     high: float = Field(gt=0, description="Measured over predicted at its upper end.")
     transferred: float = Field(
         ge=1, description="Factor on the width (of the logarithm) where a calibration was carried over."
     )
     coverage: float = Field(
-        ge=0, le=1, description="Part of the rows inside the interval that the other sources gave (leave one out)."
+        ge=0,
+        le=1,
+        description="Part of the rows inside the interval that the other sources gave (leave one out).",
     )
     rows: int = Field(description="Measured steps behind it.")
 

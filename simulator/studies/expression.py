@@ -53,6 +53,12 @@ def _interpolate(x: float, xs: list[float], ys: list[float]) -> float:
     return float(np.interp(x, xs, ys))
 
 
+def _seconds(prediction: Any, name: str) -> float:
+    from simulator.studies.measures import seconds
+
+    return seconds(prediction, name)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "ceil": math.ceil,
@@ -68,6 +74,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "product": math.prod,
     "range": lambda *bounds: list(range(*bounds)) if len(range(*bounds)) <= 10_000 else _too_long(),
     "round": round,
+    "seconds": _seconds,
     "sorted": sorted,
     "sqrt": math.sqrt,
     "sum": sum,

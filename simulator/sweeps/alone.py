@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ class AloneGroups:
     shape_of_group: Ints = field(init=False)
     _kinds: list[tuple[int, int]] = field(init=False)  # (group, its shape)
     _ports: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    _crowds: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _transfers: dict[tuple[str, float, int], Transfer] = field(default_factory=dict)
     _fastest: dict[tuple[str, str, float], Transfer | None] = field(default_factory=dict)
 
@@ -73,6 +75,20 @@ class AloneGroups:
         return Transfer(
             axis, found.latency, found.work, found.draws, found.rate, found.gpu_share, found.algorithm
         )
+
+    def crowded_seconds(self, op: str, size: float) -> float:
+        """The slowest of the groups while all of them run at once (what the program expects of its own groups)."""
+        if self.size < 2 or size <= 0.0:
+            return 0.0
+        slowest = 0.0
+        for shape, described in enumerate(self.shapes):
+            cost = self.cost_model(op, size, described)
+            inside, outside = self._crowd(cost.pattern)[shape] if cost.pattern != "none" else (0.0, 0.0)
+            per_byte = (
+                max(inside / cost.efficiency["scale_up"], outside / cost.efficiency["nic"]) * cost.stretch
+            )
+            slowest = max(slowest, cost.latency + max(0.0, cost.volume) * per_byte)
+        return slowest
 
     def kinds_of(self, groups: Ints) -> list[int]:
         """The distinct kinds among some groups (indices into `members`)."""
@@ -109,26 +125,47 @@ class AloneGroups:
         return Transfer("", cost.latency, cost.volume, (), 1.0 / per_byte, cost.gpu_share, name)
 
     def _own_ports(self, pattern: str) -> list[tuple[float, float]]:
-        """Seconds per byte of volume at full efficiency: on the busiest scale-up port and on the busiest NIC."""
+        """Per kind: seconds per byte of volume at full efficiency, on the busiest scale-up port and NIC of a group."""
         if pattern not in self._ports:
-            topology = self.topology
             members = self.members[[group for group, _ in self._kinds]]
-            (group, link, amount), _ = link_loads(
-                topology, edges(pattern, members, topology.gpu_node), pattern
-            )
-            kinds = [topology.kind_names[int(k)] for k in topology.kind[link]]
-            seconds = amount / topology.capacity[link]
-            inside, outside = np.zeros(len(members)), np.zeros(len(members))
-            on_node = np.array([self.shapes[shape].num_nodes == 1 for _, shape in self._kinds])
-            # As in the program: host links count as scale-up where no network is crossed.
-            is_host = np.array([name.startswith("host") for name in kinds], dtype=bool)
-            is_inside = np.array([name.startswith(("scale_up", "mesh")) for name in kinds], dtype=bool)
-            is_own = np.array([name.startswith(OWN) for name in kinds], dtype=bool)
-            is_inside |= is_host & on_node[group]
-            np.maximum.at(inside, group[is_inside], seconds[is_inside])
-            np.maximum.at(outside, group[is_own & ~is_inside], seconds[is_own & ~is_inside])
-            self._ports[pattern] = list(zip(inside.tolist(), outside.tolist(), strict=True))
+            shapes = np.array([shape for _, shape in self._kinds])
+            (group, link, amount), _ = self._loads(pattern, members)
+            own = np.array([name.startswith(OWN) for name in self.topology.kind_names], dtype=bool)
+            kept = own[self.topology.kind[link]]
+            seconds = amount[kept] / self.topology.capacity[link[kept]]
+            self._ports[pattern] = self._busiest(group[kept], link[kept], seconds, shapes)
         return self._ports[pattern]
+
+    def _crowd(self, pattern: str) -> list[tuple[float, float]]:
+        """Per shape: the same on any link, while all groups of the axis send."""
+        if pattern not in self._crowds:
+            (group, link, amount), _ = self._loads(pattern, self.members)
+            total = np.bincount(link, weights=amount, minlength=self.topology.num_links)
+            seconds = total[link] / self.topology.capacity[link]
+            found = np.array(self._busiest(group, link, seconds, self.shape_of_group))
+            self._crowds[pattern] = [
+                (float(here[:, 0].max()), float(here[:, 1].max()))
+                for here in (found[self.shape_of_group == shape] for shape in range(len(self.shapes)))
+            ]
+        return self._crowds[pattern]
+
+    def _loads(self, pattern: str, members: Ints) -> Any:
+        return link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
+
+    def _busiest(
+        self, group: Ints, link: Ints, seconds: NDArray[np.float64], shapes: Ints
+    ) -> list[tuple[float, float]]:
+        """The largest of `seconds` (of each group on each link) inside nodes and outside; `shapes` are the groups'."""
+        names, kind = self.topology.kind_names, self.topology.kind[link]
+        on_node = np.array([shape.num_nodes == 1 for shape in self.shapes])[shapes]
+        # As in the program: host links count as scale-up where no network is crossed.
+        is_host = np.array([name.startswith("host") for name in names], dtype=bool)[kind]
+        is_scale_up = np.array([name.startswith(("scale_up", "mesh")) for name in names], dtype=bool)[kind]
+        inside = is_scale_up | (is_host & on_node[group])
+        found = np.zeros((2, len(shapes)))
+        np.maximum.at(found[0], group[inside], seconds[inside])
+        np.maximum.at(found[1], group[~inside], seconds[~inside])
+        return list(zip(found[0].tolist(), found[1].tolist(), strict=True))
 
 
 class AloneCommunicators:
@@ -176,6 +213,9 @@ class GridTransfers:
     def seconds(self, axis: str, op: str, size: float) -> float:
         found = self.transfer(axis, op, size)
         return 0.0 if found is None else found.seconds
+
+    def crowded_seconds(self, axis: str, op: str, size: float) -> float:
+        return self.communicators.groups(self.grid, axis).crowded_seconds(op, size)
 
     def latency(self, axis: str, op: str, size: float) -> float:
         return self.communicators.groups(self.grid, axis).latency(op, size)

@@ -8,12 +8,15 @@ of links, so that the engine never answers less (design section 4, two speeds).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.costs.kernels import calibration_for
+from simulator.costs.power import slowdown
 from simulator.costs.software import SoftwareProfile
 from simulator.sweeps import layer_prices, stage_prices
 from simulator.sweeps.flights import moments
@@ -33,6 +36,14 @@ ENDING_BACKWARD = ("gpipe", "1f1b", "interleaved")
 
 
 @dataclass(frozen=True, eq=False)
+class Times:
+    """Per plan: least step time, and kernel seconds of one GPU (mean over stages)."""
+
+    step_time: Floats
+    kernel_seconds: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Bounds:
     """Per plan: least step time, peak bytes of the fullest GPU, and kernel seconds of one GPU (mean over stages)."""
 
@@ -49,21 +60,38 @@ class Bound:
 
     def of(self, table: PlanTable) -> Bounds:
         """The bounds of every plan, which must be able to run (see `space`)."""
-        total = len(table)
-        step, peak, kernels = np.zeros(total), np.zeros(total), np.zeros(total)
-        first, which = distinct([table[key] for key in ("variant", "pp", "vpp", "layout", "schedule")])
-        order = np.argsort(which, kind="stable")
-        ends = np.searchsorted(which[order], np.arange(len(first)), side="right")
-        for number, index in enumerate(first.tolist()):
-            members = order[ends[number - 1] if number else 0 : ends[number]]
-            alike = _Alike(self.book, table.take(members), table, index)
-            step[members], kernels[members] = alike.step_time()
-            peak[members] = alike.peak_bytes()
-        return Bounds(step * ROUNDING, peak * ROUNDING, kernels * ROUNDING)
+        times = self.times(table)
+        return Bounds(times.step_time, self.peak_bytes(table), times.kernel_seconds)
+
+    def times(self, table: PlanTable) -> Times:
+        """Least step times and kernel seconds of every plan."""
+        found = np.zeros((2, len(table)))
+        for members, index in _alike(table):
+            found[:, members] = _Time(self.book, table.take(members), table, index).bounds()
+        found *= ROUNDING
+        return Times(found[0], found[1])
+
+    def peak_bytes(self, table: PlanTable) -> Floats:
+        """Least peak bytes of every plan's fullest GPU; costs much less than times."""
+        peak = np.zeros(len(table))
+        for members, index in _alike(table):
+            peak[members] = _peak_bytes(self.book, table.take(members), table, index)
+        return peak * ROUNDING
 
 
-class _Alike:
-    """Plans that share schedule and layout; arrays are [plans, contents] or [plans, stages]."""
+def _alike(table: PlanTable) -> Iterator[tuple[Ints, int]]:
+    """(positions, one of them) of the plans that share schedule and layout."""
+    if not len(table):
+        return
+    first, which = distinct([table[key] for key in ("variant", "pp", "vpp", "layout", "schedule")])
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(first)), side="right")
+    for number, index in enumerate(first.tolist()):
+        yield order[ends[number - 1] if number else 0 : ends[number]], index
+
+
+class _Time:
+    """Step times of plans that share schedule and layout; arrays are [plans, contents] or [plans, stages]."""
 
     def __init__(self, book: PriceBook, plans: PlanTable, table: PlanTable, index: int) -> None:
         self.book, self.plans = book, plans
@@ -76,12 +104,14 @@ class _Alike:
         self.waits_to_receive = setting.receives_late and self.stages > 1
         self.waits_to_send = not setting.overlaps_pipeline and self.stages > 1
         self.overlaps_gradients = setting.overlaps_gradients
+        self.is_known = self.schedule in ENDING_BACKWARD and not setting.overlaps_steps
         self.ties = table.workload.model.tied
         self.count = plans.num_micro_batches.astype(float)[:, None]
         rows, which = book.layer_prices(plans)
         self.layer = {key: rows[:, i][which] for i, key in enumerate(layer_prices.QUANTITIES)}
         rows, which = book.stage_prices(plans)
         self.stage = {key: rows[:, i][which] for i, key in enumerate(stage_prices.QUANTITIES)}
+        self.slower = self._clocks()
         sent = self._sent()
         rows, which = book.hops(plans, sent)
         self.hop_forward, self.hop_backward = rows[:, 0][which], rows[:, 1][which]
@@ -97,60 +127,97 @@ class _Alike:
         found: Floats = self.layer["sent"][:, senders or last].min(axis=1)
         return found
 
-    # --- time ---
-
-    def step_time(self) -> tuple[Floats, Floats]:
+    def bounds(self) -> tuple[Floats, Floats]:
         """(step time, kernel seconds of a GPU averaged over stages)."""
-        kernels = self.count * (self._per_content("kernels") @ self.layout.uses)
-        begun, ended = self._compute_lanes()
-        reduced = self._reduced(begun, ended, kernels)
-        norms = reduced + self.stage["norm"]
-        updates = self.stage["update"]
-        end = (norms + updates).max(axis=1)
-        if self.software.optimizer.norm_passes:  # everybody waits for the norm over all stages
-            last = updates.max(axis=1)
-            barrier = np.where(last > 0.0, self.book.barrier(self.plans), 0.0)
-            end = np.maximum(end, np.where(updates > 0.0, norms, 0.0).max(axis=1) + barrier + last)
+        kernels = self._per_content("kernels") @ self.layout.uses
+        kernels = self.count * (kernels + self.slower * (self._per_content("limited") @ self.layout.uses))
+        end = self._last_end(kernels) if self.is_known else self._work()
         nodes = self.book.cluster.total_nodes
         waiting = self.software.jitter * sqrt(2.0 * log(max(1, nodes)))
         return end + waiting * kernels.min(axis=1), kernels.mean(axis=1)
 
+    def _work(self) -> Floats:
+        """What the busiest stage computes, whatever the order."""
+        seconds = self._chunk_seconds("forward", False) + self._chunk_seconds("backward", False)
+        return (self.count * self._per_stage(seconds)).max(axis=1)
+
+    def _last_end(self, kernels: Floats) -> Floats:
+        begun, ended = self._compute_lanes()
+        reduced = self._reduced(begun, ended, kernels)
+        norms = reduced + self.stage["norm"]
+        updates = self.stage["update"]
+        end: Floats = (norms + updates).max(axis=1)
+        if self.software.optimizer.norm_passes:  # everybody waits for the norm over all stages
+            last = updates.max(axis=1)
+            barrier = np.where(last > 0.0, self.book.barrier(self.plans), 0.0)
+            end = np.maximum(end, np.where(updates > 0.0, norms, 0.0).max(axis=1) + barrier + last)
+        return end
+
+    def _clocks(self) -> Floats:
+        """By how much the power limit slows matrix products on each stage at least, [plans, stages]; 0: not at all.
+
+        Time spent waiting for others cools the GPU, so it is overestimated here.
+        """
+        if len(self.book.gpus) > 1:
+            return np.zeros((len(self.plans), self.stages))
+        gpu = self.book.gpus[0]
+        load = [self._per_content(key) @ self.layout.uses for key in ("multiplying", "streaming", "waiting")]
+        total = np.maximum(sum(load), np.finfo(float).tiny)
+        factor: Floats = slowdown(gpu, calibration_for(gpu), load[0] / total, load[1] / total)
+        return factor - 1.0
+
     def _per_content(self, quantity: str) -> Floats:
         return self.layer[quantity] @ self.layout.counts.T
 
-    def _chunk_seconds(self, direction: str) -> Floats:
-        """Of one micro-batch in each content: kernels and exposed communication, and the host where it is awaited."""
-        seconds = self._per_content(direction)
-        if not self.host_waits:
-            return seconds
-        behind = self._per_content(f"{direction}_host") - seconds
+    def _per_stage(self, of_chunk: Floats) -> Floats:
+        """Sums over the chunks of each stage, from [plans, contents, stages]."""
+        summed: Floats = np.einsum("nus,us->ns", of_chunk, self.layout.uses)
+        return summed
+
+    def _first(self, of_chunk: Floats) -> Floats:
+        """Of the first chunk of each stage, from [plans, contents, stages]."""
+        return of_chunk[:, self.layout.first_chunk, np.arange(self.stages)]
+
+    def _chunk_seconds(self, direction: str, with_host: bool) -> Floats:
+        """Of one micro-batch of each content on each stage: kernels, exposed communication, a host that is awaited."""
+        seconds = self._per_content(direction)[:, :, None]
+        growth = self._per_content(f"{direction}_limited")[:, :, None]
+        slowed = seconds + growth * self.slower[:, None, :]
+        if not with_host:
+            return slowed
         at = 0 if direction == "forward" else -1
-        leads = [
-            self.layer[f"{direction}_lead"][:, content[at]] if content else np.zeros(len(self.plans))
+        lead = self._of_layer(f"{direction}_lead", at)[:, :, None]
+        host = self._per_content(f"{direction}_host")[:, :, None]
+        launch = min(self.software.launch, self.software.launch_backward)  # of the first kernel at least
+        at_full_clock = np.maximum(seconds + lead, host)
+        return np.maximum(np.where(host > 0.0, slowed + launch, slowed), at_full_clock)
+
+    def _of_layer(self, quantity: str, at: int) -> Floats:
+        """Of the first (0) or last (-1) layer of each content, [plans, contents]."""
+        columns = [
+            self.layer[quantity][:, content[at]] if content else np.zeros(len(self.plans))
             for content in self.layout.contents
         ]
-        lead = np.maximum(np.stack(leads, axis=1), behind)
-        return seconds + np.maximum(lead, 0.0)
+        return np.stack(columns, axis=1)
 
     def _compute_lanes(self) -> tuple[Floats, Floats]:
         """When each stage begins its first forward and ends its last backward."""
         stages, software = np.arange(self.stages), self.software
-        forward, backward = self._chunk_seconds("forward"), self._chunk_seconds("backward")
+        forward = self._chunk_seconds("forward", self.host_waits)
+        backward = self._chunk_seconds("backward", self.host_waits)
         last = self.stages - 1
-        inner = self.stages * self.chunks - 1
         overhead = software.p2p_overhead if self.host_waits else 0.0
         arrive_f, arrive_b = self._arrivals()
-        first = self.layout.first_chunk
-        first_f = forward[:, first] + np.where(stages > 0, arrive_f + overhead, 0.0)
-        first_b = backward[:, first] + np.where(stages < last, arrive_b + overhead, 0.0)
-        received_f = self.chunks - (stages == 0)
-        received_b = self.chunks - (stages == last)
-        busy = (forward + backward) @ self.layout.uses
-        if inner:
+        first_f = self._first(forward) + np.where(stages > 0, arrive_f + overhead, 0.0)
+        first_b = self._first(backward) + np.where(stages < last, arrive_b + overhead, 0.0)
+        busy = self._per_stage(forward + backward)
+        if last:
+            received_f = self.chunks - (stages == 0)
+            received_b = self.chunks - (stages == last)
             busy = busy + received_f * (arrive_f + overhead) + received_b * (arrive_b + overhead)
             busy = busy + (received_b + received_f) * overhead  # as many are sent
         busy = self.count * busy
-        if inner:
+        if last:
             busy = busy - np.where(stages > 0, overhead, 0.0)  # the last one sent delays nothing
         begun, first_end = self._first_forward(first_f)
         ended = first_end + busy - first_f + self._gaps()
@@ -158,14 +225,12 @@ class _Alike:
             ended = ended + np.maximum(
                 self.count * self.stage["reduce_each"] - self.stage["reduce_after"], 0.0
             )
-        ended = np.maximum(ended, self._host_lane(begun, backward[:, first]))
+        ended = np.maximum(ended, self._host_lane(self._first(backward)))
         ended = np.maximum(ended, self.count * self.stage["gather_each"])
-        self._last_backward = first_b
         tail = np.zeros_like(ended)
-        if self.schedule not in ENDING_BACKWARD:
-            return begun, ended
         tail[:, 1:] = np.cumsum(self.hop_backward[:, 1:] + first_b[:, :-1], axis=1)
         reached = np.maximum.accumulate((ended + tail)[:, ::-1], axis=1)[:, ::-1]
+        self._last_backward = first_b
         return begun, reached - tail
 
     def _arrivals(self) -> tuple[Floats, Floats]:
@@ -191,7 +256,7 @@ class _Alike:
 
     def _gaps(self) -> Floats:
         """Seconds between chunks for which a stage waits for its own transfers, [plans, stages]."""
-        if not self.waits_to_send or self.schedule not in ENDING_BACKWARD:
+        if not self.waits_to_send:
             return np.zeros((len(self.plans), self.stages))
         stages, m = np.arange(self.stages), self.count
         send_f = np.where(stages < self.stages - 1, self.hop_forward, 0.0)
@@ -218,10 +283,10 @@ class _Alike:
             + np.maximum(steady - 1, 0) * backward_forward
         )
 
-    def _host_lane(self, begun: Floats, last_backward: Floats) -> Floats:
+    def _host_lane(self, last_backward: Floats) -> Floats:
         """When the last backward ends if the host is late, launching kernel after kernel."""
         if self.host_waits:
-            return np.zeros_like(begun)
+            return np.zeros_like(last_backward)
         forward, backward = self._per_content("forward_host"), self._per_content("backward_host")
         launched = self.count * ((forward + backward) @ self.layout.uses)
         stages = np.arange(self.stages)
@@ -229,19 +294,13 @@ class _Alike:
             crossings = 4 * self.chunks - 2 * (stages == 0) - 2 * (stages == self.stages - 1)
             launched = launched + self.software.p2p_overhead * (self.count * crossings - (stages > 0))
         before = launched - backward[:, self.layout.first_chunk]
-        leads = [
-            self.layer["backward_lead"][:, content[-1]] if content else np.zeros(len(self.plans))
-            for content in self.layout.contents
-        ]
-        lead = np.stack(leads, axis=1)[:, self.layout.first_chunk]
-        return self.software.step_overhead + before + lead + last_backward
+        return self.software.step_overhead + before + last_backward
 
     def _reduced(self, begun: Floats, ended: Floats, kernels: Floats) -> Floats:
         """When the gradients of each stage are reduced."""
         price, stages = self.stage, np.arange(self.stages)
         reduced = ended + price["reduce_after"]
-        if self.schedule in ENDING_BACKWARD:
-            reduced = np.maximum(reduced, ended - self._last_backward + price["reduce_chunk"])
+        reduced = np.maximum(reduced, ended - self._last_backward + price["reduce_chunk"])
         reduced = np.maximum(reduced, begun + self.count * price["reduce_each"])
         reduced = np.maximum(reduced, self.count * price["links_each"])
         shared = price["shared"] + (self.count - 1) * price["shared_each"]
@@ -254,30 +313,35 @@ class _Alike:
             reduced[:, 0], reduced[:, -1] = both, both
         return reduced
 
-    # --- memory ---
 
-    def peak_bytes(self) -> Floats:
-        """Of the fullest GPU: what is resident, activations in flight, and what lives beside them in backward."""
-        kept, working = self._per_content("activations"), self._largest("transient")
-        distinct_stages, which = self.layout.distinct_stages
-        peak = np.zeros(len(self.plans))
-        slack = 1.0 + self.software.memory.fragmentation
-        for number in np.unique(self.plans.num_micro_batches).tolist():
-            where = self.plans.num_micro_batches == number
-            for index, contents in enumerate(distinct_stages):
-                stage = int(np.argmax(which == index))  # the first of equals holds most
-                full = moments(self.schedule, stage, self.stages, number, contents)
-                size = full.held.shape[1]
-                held = (kept[where][:, :size] @ full.held.T + working[where][:, full.running]).max(axis=1)
-                held += self.stage["gathered"][where, stage]
-                peak[where] = np.maximum(peak[where], self.stage["resident"][where, stage] + slack * held)
-        return peak
+def _peak_bytes(book: PriceBook, plans: PlanTable, table: PlanTable, index: int) -> Floats:
+    """Of the fullest GPU: what is resident, activations in flight, and what lives beside them in backward."""
+    layout, setting = book.layout(table, index), book.setting(table, index)[0]
+    rows, which = book.layer_bytes(plans)
+    layer = dict(zip(layer_prices.BYTES, rows.transpose(1, 0, 2), strict=True))
+    kept = (layer["activations"] @ layout.counts.T)[which]
+    working = _largest(layer["transient"], layout)[which]
+    rows, which = book.stage_bytes(plans)
+    stage_rows = {key: rows[:, i][which] for i, key in enumerate(stage_prices.BYTES)}
+    distinct_stages, number_of = layout.distinct_stages
+    peak = np.zeros(len(plans))
+    slack = 1.0 + setting.software.memory.fragmentation
+    for number in np.unique(plans.num_micro_batches).tolist():
+        where = plans.num_micro_batches == number
+        for kind, contents in enumerate(distinct_stages):
+            stage = int(np.argmax(number_of == kind))  # the first of equals holds most
+            full = moments(setting.plan.schedule_name, stage, layout.stages, number, contents)
+            size = full.held.shape[1]
+            held = (kept[where][:, :size] @ full.held.T + working[where][:, full.running]).max(axis=1)
+            held += stage_rows["gathered"][where, stage]
+            peak[where] = np.maximum(peak[where], stage_rows["resident"][where, stage] + slack * held)
+    return peak
 
-    def _largest(self, quantity: str) -> Floats:
-        """The largest among the layers of each content, [plans, contents]."""
-        per_kind = self.layer[quantity]
-        columns = [
-            per_kind[:, sorted(set(content))].max(axis=1) if content else np.zeros(len(self.plans))
-            for content in self.layout.contents
-        ]
-        return np.stack(columns, axis=1)
+
+def _largest(per_kind: Floats, layout: Layout) -> Floats:
+    """The largest among the layers of each content, [rows, contents]."""
+    columns = [
+        per_kind[:, sorted(set(content))].max(axis=1) if content else np.zeros(len(per_kind))
+        for content in layout.contents
+    ]
+    return np.stack(columns, axis=1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.description.faults import KeyFaults, listing
+from simulator.description.faults import KeyFaults, listing, suggestion
 from simulator.sweeps.pareto import pareto_front
 from simulator.sweeps.points import Point, key_of
 from simulator.sweeps.store import DONE, Outcome, Store
@@ -91,7 +91,8 @@ def on_front(sweep: Sweep, table: Sequence[Row]) -> list[bool]:
         for name, _ in names:
             if not any(name in row for row in table):
                 known = sorted({key for row in table for key in row if isinstance(row[key], int | float)})
-                raise KeyFaults([("pareto", f"no prediction has {name!r} (known: {listing(known, 40)})")])
+                hint = suggestion(name, known) or f" (known: {listing(known, 60)})"
+                raise KeyFaults([("pareto", f"no prediction has {name!r}{hint}")])
     values = np.full((len(table), len(names)), np.nan)
     for index, (row, ok) in enumerate(zip(table, fitting, strict=True)):
         if ok:

@@ -48,8 +48,8 @@ def moments(
 
 def enough(schedule: str, num_stages: int, num_micro_batches: int) -> int:
     """Micro-batches after which a stage has held the most that it ever will."""
-    rounds = {"1f1b": 1, "interleaved": 3}.get(schedule)
-    return num_micro_batches if rounds is None else min(num_micro_batches, rounds * num_stages)
+    rounds = {"1f1b": 1, "interleaved": 3}.get(schedule, 4)
+    return min(num_micro_batches, rounds * num_stages)
 
 
 def _backwards(

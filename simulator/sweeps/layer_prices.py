@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
 from simulator.sweeps.alone import GridTransfers
 from simulator.workloads.layers import Layer, Operation
-from simulator.workloads.operators import Collective
+from simulator.workloads.operators import Collective, MemoryBound
 
 Floats = NDArray[np.float64]
 
@@ -27,15 +27,23 @@ QUANTITIES = (
     "forward",  # seconds of the chain on the compute lane
     "backward",
     "kernels",  # seconds of forward and backward in which kernels run
+    "limited",  # ... of those, matrix products, which the power limit slows
+    "forward_limited",  # seconds by which forward grows at least, per unit of the clock's factor
+    "backward_limited",
+    "multiplying",  # seconds for which the power limit counts multipliers, memory, and waiting for others
+    "streaming",
+    "waiting",
     "forward_host",  # seconds in which the host launches it
     "backward_host",
     "forward_lead",  # how far ahead of it the host must be
     "backward_lead",
     "forward_arrival",  # seconds for which a boundary tensor that enters is gathered over tp
     "backward_arrival",
+    "sent",  # bytes handed on to the next stage
+)
+BYTES = (
     "activations",  # bytes kept from forward to backward
     "transient",  # bytes that live while backward runs
-    "sent",  # bytes handed on to the next stage
 )
 
 
@@ -55,6 +63,12 @@ class LayerPrices:
         return LayerPrices(np.array(columns).min(axis=0).T)
 
 
+def layer_bytes(setting: Setting, kinds: Sequence[Layer]) -> Floats:
+    """One row per quantity of BYTES, one column per kind of layer."""
+    shard = setting.shard
+    return np.array([[layer.activation_bytes(shard), layer.transient_bytes(shard)] for layer in kinds]).T
+
+
 def pricing_on(gpu: GPU, setting: Setting, transfers: GridTransfers) -> ClassPricing:
     """The program's own pricing, with collectives at their best."""
     stand_in = cast(FoldedCommunicators, transfers)
@@ -64,23 +78,78 @@ def pricing_on(gpu: GPU, setting: Setting, transfers: GridTransfers) -> ClassPri
 
 def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]:
     shard = setting.shard
-    forward = chain_of(layer.forward(shard), pricing, "compute", False)
-    again = chain_of(layer.recompute(shard), pricing, "recompute", False)
-    backward = again + chain_of(layer.backward(shard), pricing, "compute", True)
+    operations = [*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)]
+    forward, backward = _both(layer, setting, pricing)
+    multiplying, streaming, _ = pricing.load((one, 1) for one in operations)
     return [
         forward.seconds,
         backward.seconds,
         _kernel_seconds(forward) + _kernel_seconds(backward),
+        _limited_seconds(operations, pricing),
+        *_growth(layer, setting, pricing, (forward, backward)),
+        multiplying,
+        streaming,
+        _waiting(operations, pricing),
         forward.host,
         backward.host,
         forward.lead,
         backward.lead,
         _arrival(layer.input_bytes(shard), setting, pricing) if layer.width else 0.0,
         _arrival(layer.output_bytes(shard), setting, pricing),
-        layer.activation_bytes(shard),
-        layer.transient_bytes(shard),
         layer.output_bytes(shard) / setting.scatter,
     ]
+
+
+def _both(layer: Layer, setting: Setting, pricing: ClassPricing) -> tuple[Chain, Chain]:
+    """The chains of a layer, forward and backward with what is computed again."""
+    shard = setting.shard
+    again = chain_of(layer.recompute(shard), pricing, "recompute", False)
+    backward = again + chain_of(layer.backward(shard), pricing, "compute", True)
+    return chain_of(layer.forward(shard), pricing, "compute", False), backward
+
+
+def _limited_seconds(operations: Sequence[Operation], pricing: ClassPricing) -> float:
+    """Of the matrix products, which the power limit slows."""
+    return sum(
+        pricing.kernel_seconds(one.what)
+        for one in operations
+        if not isinstance(one.what, Collective | MemoryBound)
+    )
+
+
+CLOCKS = (1.02, 1.3)
+"""Factors at which chains are priced again, to see how much of slower products hides behind collectives."""
+
+
+def _growth(
+    layer: Layer, setting: Setting, pricing: ClassPricing, at_full_clock: tuple[Chain, Chain]
+) -> list[float]:
+    """By how much forward and backward grow at least per unit of the clock's factor above 1."""
+    shard = setting.shard
+    found: list[float] = []
+    slower: list[tuple[Chain, Chain]] = []
+    ways = (layer.forward(shard), (*layer.recompute(shard), *layer.backward(shard)))
+    for way, (operations, chain) in enumerate(zip(ways, at_full_clock, strict=True)):
+        if not any(one.asynchronous for one in operations):
+            found.append(_limited_seconds(operations, pricing))
+            continue
+        if not slower:
+            slower = [_both(layer, setting, replace(pricing, clocks=(clock,))) for clock in CLOCKS]
+        steps = zip(slower, CLOCKS, strict=True)
+        found.append(
+            max(0.0, min((both[way].seconds - chain.seconds) / (clock - 1.0) for both, clock in steps))
+        )
+    return found
+
+
+def _waiting(operations: Sequence[Operation], pricing: ClassPricing) -> float:
+    """Seconds of collectives that stop kernels, while all groups communicate at once: an upper bound."""
+    transfers = cast(GridTransfers, pricing.communicators)
+    return sum(
+        transfers.crowded_seconds(one.what.axis, one.what.op, one.what.size)
+        for one in operations
+        if isinstance(one.what, Collective) and not one.asynchronous
+    )
 
 
 def _kernel_seconds(chain: Chain) -> float:
@@ -93,6 +162,3 @@ def _arrival(size: float, setting: Setting, pricing: ClassPricing) -> float:
         return 0.0
     gather = Operation("gather boundary", Collective("all_gather", "tp", size))
     return chain_of([gather], pricing, "compute", False).seconds
-
-
-Price = Callable[[], LayerPrices]

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.program.schedules.placement import Placement
 from simulator.program.stages import chunks
 from simulator.workloads.layers import Layer
 
@@ -17,10 +18,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The layers of a model dealt to `stages` x `chunks` virtual stages (k sits on stage k % stages).
+    """The layers of a model dealt to `stages` x `chunks` places.
 
-    `kinds` are the model's distinct layers, `contents` the distinct virtual stages as tuples of kinds in order,
-    `content[k]` which of them virtual stage k is.
+    `kinds` are the model's distinct layers, `contents` the distinct chunks as tuples of kinds in order, `content[k]`
+    which of them chunk k // stages of stage k % stages is.
     """
 
     stages: int
@@ -61,22 +62,21 @@ class Layout:
         return [self.kinds[kind] for kind in self.contents[content]]
 
 
-def layout(
-    layers: Sequence[Layer], num_stages: int, num_chunks: int, layers_per_stage: Sequence[int] | None
-) -> Layout:
-    """The layout of a model's layers under a plan's degrees (see `simulator.program.stages`)."""
-    placed = chunks(layers, num_stages, num_chunks, layers_per_stage)
+def layout(layers: Sequence[Layer], placement: Placement, layers_per_stage: Sequence[int] | None) -> Layout:
+    """The layout of a model's layers where a schedule places its parts (see `simulator.program.stages`)."""
+    num_stages, num_chunks = len(placement.parts), len(placement.parts[0])
+    placed = chunks(layers, num_stages, num_chunks, layers_per_stage, placement)
     kinds = {id(layer): layer for layer in layers}
     number = {key: index for index, key in enumerate(kinds)}
-    virtual = [
+    places = [
         tuple(number[id(layer)] for layer in placed[k % num_stages][k // num_stages])
         for k in range(num_stages * num_chunks)
     ]
-    contents = {content: index for index, content in enumerate(dict.fromkeys(virtual))}
+    contents = {content: index for index, content in enumerate(dict.fromkeys(places))}
     return Layout(
         num_stages,
         num_chunks,
         tuple(kinds.values()),
         tuple(contents),
-        np.array([contents[content] for content in virtual]),
+        np.array([contents[content] for content in places]),
     )

@@ -17,13 +17,14 @@ from simulator.costs.collectives import (
 )
 from simulator.costs.software import SoftwareProfile, load_software
 from simulator.hardware.topology import build_topology
+from simulator.program.schedules import SCHEDULES
 from simulator.program.setting import Setting
 from simulator.ranks.grid import Grid
 from simulator.sweeps.alone import AloneCommunicators, GridTransfers
-from simulator.sweeps.layer_prices import LayerPrices
+from simulator.sweeps.layer_prices import LayerPrices, layer_bytes
 from simulator.sweeps.layouts import Layout, layout
 from simulator.sweeps.plan_table import LAYOUTS, PlanTable
-from simulator.sweeps.stage_prices import StagePrices
+from simulator.sweeps.stage_prices import StagePrices, stage_bytes
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
@@ -53,16 +54,14 @@ class PriceBook:
         self.gpus = tuple(dict.fromkeys(group.node.gpu for group in cluster.node_groups))
         self.capacity = min(gpu.memory.total for gpu in self.gpus)
         self.communicators = AloneCommunicators(build_topology(cluster), cost)
-        self._layouts: dict[tuple[int, int, int, int], Layout] = {}
+        self._layouts: dict[tuple[int, int, int, int, int], Layout] = {}
         self._rows: dict[Hashable, Floats] = {}
 
     # --- columns of indices into arrays of prices ---------------------------------------------------------------------
 
     def layer_prices(self, table: PlanTable) -> tuple[Floats, Ints]:
         """Distinct rows [n, quantities, kinds] of LayerPrices, and which of them each plan has."""
-        keys = {key: table[key] for key in ("variant", "tp", "cp", "ep", "sequence_parallel", "recompute")}
-        keys |= {"micro_batch": table["micro_batch"], "piped": (table["pp"] > 1).astype(np.int64)}
-        keys["accumulates"] = (table.num_micro_batches > 1).astype(np.int64)
+        keys = self._shard_keys(table)
         groups = self._group_numbers(table, ("tp", "cp", "ep", "etp"))
         keys |= {f"group {axis}": numbers for axis, numbers in groups.items()}
         return self._gathered("layer", table, keys, self._layer_prices)
@@ -71,9 +70,32 @@ class PriceBook:
         setting, transfers = self.setting(table, index)
         return LayerPrices.of(setting, self.layout(table, index).kinds, self.gpus, transfers).values
 
+    def layer_bytes(self, table: PlanTable) -> tuple[Floats, Ints]:
+        """Distinct rows [n, quantities, kinds] of bytes of layers, and which of them each plan has."""
+
+        def price(part: PlanTable, index: int) -> Floats:
+            return layer_bytes(self.setting(part, index)[0], self.layout(part, index).kinds)
+
+        return self._gathered("layer bytes", table, self._shard_keys(table), price)
+
+    def _shard_keys(self, table: PlanTable) -> dict[str, Ints]:
+        """What a GPU's share of a layer depends on."""
+        names = ("variant", "tp", "cp", "ep", "sequence_parallel", "recompute", "micro_batch")
+        keys = {key: table[key] for key in names} | {"piped": (table["pp"] > 1).astype(np.int64)}
+        return keys | {"accumulates": (table.num_micro_batches > 1).astype(np.int64)}
+
+    def stage_bytes(self, table: PlanTable) -> tuple[Floats, Ints]:
+        """Distinct rows [n, quantities, stages] of bytes of stages; the plans must share their layout."""
+
+        def price(part: PlanTable, index: int) -> Floats:
+            return stage_bytes(self.setting(part, index)[0], self.layout(part, index))
+
+        names = ("variant", "tp", "cp", "ep", "pp", "vpp", "layout", "schedule", "zero")
+        return self._gathered("stage bytes", table, {key: table[key] for key in names}, price)
+
     def stage_prices(self, table: PlanTable) -> tuple[Floats, Ints]:
         """Distinct rows [n, quantities, stages] of StagePrices; the plans must share their layout."""
-        keys = {key: table[key] for key in ("variant", "tp", "ep", "pp", "vpp", "layout", "zero")}
+        keys = {key: table[key] for key in ("variant", "tp", "ep", "pp", "vpp", "layout", "schedule", "zero")}
         groups = self._group_numbers(table, ("dp_cp", "edp"))
         keys |= {f"group {axis}": numbers for axis, numbers in groups.items()}
         return self._gathered("stage", table, keys, self._stage_prices)
@@ -151,11 +173,13 @@ class PriceBook:
         return Grid.of(table.plan(index), table.num_gpus)
 
     def layout(self, table: PlanTable, index: int) -> Layout:
-        pp, vpp, dealt, variant = (int(table[name][index]) for name in ("pp", "vpp", "layout", "variant"))
-        key = (pp, vpp, dealt, variant if LAYOUTS[dealt] == "own" else 0)
+        names = ("pp", "vpp", "layout", "schedule", "variant")
+        pp, vpp, dealt, schedule, variant = (int(table[name][index]) for name in names)
+        key = (pp, vpp, dealt, schedule, variant if LAYOUTS[dealt] == "own" else 0)
         if key not in self._layouts:
+            placement = SCHEDULES[table.schedules[schedule]].placement(pp, vpp)
             split = table.plan(index).layers_per_stage
-            self._layouts[key] = layout(self.workload.model.layers(), pp, vpp, split)
+            self._layouts[key] = layout(self.workload.model.layers(), placement, split)
         return self._layouts[key]
 
     def _group_numbers(self, table: PlanTable, axes: tuple[str, ...]) -> dict[str, Ints]:

@@ -131,24 +131,26 @@ def search(
     """
     began = perf_counter()
     known = plans(workload, cluster.num_gpus, space)
-    book = PriceBook(cluster, workload)
-    bounds = Bound(book).of(known.table) if len(known.table) else Bounds(*[np.zeros(0)] * 3)
-    fits = bounds.peak_bytes <= max(gpu.memory.total for gpu in book.gpus)
+    bound = Bound(PriceBook(cluster, workload))
+    peak = bound.peak_bytes(known.table)
+    fitting = np.flatnonzero(peak <= max(group.node.gpu.memory.capacity for group in cluster.node_groups))
+    times = bound.times(known.table.take(fitting))
+    bounds = Bounds(times.step_time, peak[fitting], times.kernel_seconds)
     least = objective.bound(cluster, bounds)
-    order = np.flatnonzero(fits)[np.argsort(least[fits], kind="stable")]
-    task = Task(_try, (cluster, known.table, objective, tuple(constraints)))
+    order = np.argsort(least, kind="stable")
+    task = Task(_try, (cluster, known.table.take(fitting), objective, tuple(constraints)))
     found, simulated = _simulate_in_order(order.tolist(), least, task, top, pool, progress or Progress())
     pruned = order[simulated:]
     certificate = Certificate(
         plans=known.total,
-        infeasible=_reasons(known, int((~fits).sum())),
+        infeasible=_reasons(known, len(known.table) - len(fitting)),
         pruned=len(pruned),
         simulated=simulated,
         refused=dict(found.refused),
         best_pruned_bound=float(least[pruned[0]]) if len(pruned) else None,
         best_pruned_bound_s=float(bounds.step_time[pruned].min()) if len(pruned) else None,
     )
-    best = tuple(simulate(cluster, known.table.job(int(order[rank]))) for _, rank in found.best)
+    best = tuple(simulate(cluster, known.table.job(int(fitting[order[rank]]))) for _, rank in found.best)
     return SearchResult(best, certificate, objective.name, perf_counter() - began)
 
 

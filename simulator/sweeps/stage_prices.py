@@ -35,6 +35,8 @@ QUANTITIES = (
     "shared_each",  # ... of one micro-batch
     "norm",  # seconds from reduced gradients to the norm
     "update",  # seconds from the norm to the end
+)
+BYTES = (
     "resident",  # bytes that are there all the time
     "gathered",  # bytes of gathered parameters while the largest unit of any chunk runs
 )
@@ -59,14 +61,23 @@ class StagePrices:
             placed = [Placed(layer, setting.shard) for layer in layers]
             whole = [unit for content in stage for unit in _whole(setting, layout.layers(content))]
             ends = [_ends(setting, pricing, placed, whole) for pricing in pricings]
-            columns.append(
-                [
-                    *_lanes(setting, pricings[0], chunks, whole),
-                    *np.min(ends, axis=0),
-                    *_bytes(setting, layers, chunks),
-                ]
-            )
+            columns.append([*_lanes(setting, pricings[0], chunks, whole), *np.min(ends, axis=0)])
         return StagePrices(np.array(columns).T[:, which])
+
+
+def stage_bytes(setting: Setting, layout: Layout) -> Floats:
+    """One row per quantity of BYTES, one column per stage."""
+    distinct, which = layout.distinct_stages
+    columns = []
+    for stage in distinct:
+        layers = [layer for content in stage for layer in layout.layers(content)]
+        chunks = (
+            [_units(setting, layout.layers(content)) for content in stage]
+            if setting.shards_parameters
+            else []
+        )
+        columns.append(_bytes(setting, layers, chunks))
+    return np.array(columns).T[:, which]
 
 
 def _units(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
@@ -202,10 +213,13 @@ def _bytes(
     """(resident, gathered)."""
     state = stage_state(layers, setting.workload, setting.shard, setting.grid.world)
     resident = state.total + setting.software.memory.context
-    if not setting.shards_parameters or setting.grid.size("shard") == 1:
+    if not setting.shards_parameters:
         return resident, 0.0
-    sizes = [
-        [sum(count for _, count in sharding.gathers(setting, u, "forward")) for u in units]
-        for units in chunks
-    ]
+    sizes = [[_gathered(setting, unit) for unit in units] for units in chunks]
     return resident, min(max(counts, default=0.0) for counts in sizes) * setting.gathered_size
+
+
+def _gathered(setting: Setting, unit: Unit) -> float:
+    """Parameters of a unit that are brought together for backward."""
+    found = sharding.gathers(setting, unit, "backward")
+    return sum(count for axis, count in found if setting.grid.size(axis) > 1)

@@ -29,7 +29,11 @@ class Coverage:
 
 def intervals(by_source: Mapping[str, Sequence[Row]], nominal: float = NOMINAL) -> Coverage:
     """Quantiles of measured over predicted, with leave-one-source-out coverage. Needs two sources or more."""
-    ratios = {name: np.array([row.measured / row.predicted for row in rows]) for name, rows in by_source.items() if rows}
+    ratios = {
+        name: np.array([row.measured / row.predicted for row in rows])
+        for name, rows in by_source.items()
+        if rows
+    }
     inside: dict[str, float] = {}
     hits = total = 0
     for name, values in ratios.items():

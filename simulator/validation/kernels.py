@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from simulator.calibration import fit_attention, fit_gemm, fit_memory
 from simulator.calibration.relative_fit import Array
-from simulator.costs.kernels import Chip, KernelCalibration, calibration_for, chip_of
+from simulator.costs.kernels import Chip, KernelCalibration, calibration_for, chip_of, kernel_seconds
 from simulator.validation import kernel_data
+from simulator.workloads.operators import GroupedGemm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +41,7 @@ def held_out() -> Iterator[Judged]:
         if "memory" in calibration.fits:
             yield from _rows(f"{gpu} memory-bound", *_memory_bound(gpu, chip, calibration))
     yield from unfitted()
+    yield from _grouped()
 
 
 def unfitted() -> Iterator[Judged]:
@@ -52,6 +56,19 @@ def unfitted() -> Iterator[Judged]:
                 kind = "batched" if batched else "linear"
                 predicted = training_gemm_seconds(some, chip, calibration)
                 yield from _rows(f"{gpu} training {kind} {direction}", some, predicted)
+
+
+def _grouped() -> Iterator[Judged]:
+    """Experts' products, forward and input gradient; nothing was fitted to them either."""
+    rows = kernel_data.table("grouped_gemm")
+    rows = rows[(rows.source != "aiconfigurator") & ~rows.op.str.contains("bwd_grad_w")]
+    for (gpu, dtype), part in rows.groupby(["gpu", "dtype"]):
+        chip, calibration = _gpu(str(gpu))
+        name = "mxfp8" if dtype == "fp8_block" else str(dtype)
+        shapes = zip(*(part[column] for column in ("groups", "m", "n", "k")), strict=True)
+        kernels = [GroupedGemm(*map(int, shape), name) for shape in shapes]
+        predicted = np.array([kernel_seconds(kernel, chip, calibration) for kernel in kernels])
+        yield from _rows(f"{gpu} grouped {name}", part.assign(seconds=part.us * 1e-6), predicted)
 
 
 def training_gemm_seconds(rows: pd.DataFrame, chip: Chip, calibration: KernelCalibration) -> Array:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -32,8 +33,8 @@ def page() -> str:
         [
             "# Accuracy on published training steps",
             "",
-            "Predicted against measured step time on runs that other people published. Nothing here was fitted on, but",
-            "for the software figures named in `hardware/calibrations/software/`, each with the rows it was taken from;",
+            "Predicted against measured step time on runs that other people published. Nothing was fitted on",
+            "them but the software figures in `hardware/calibrations/software/`, each with the rows it was taken from;",
             "those rows are left out below. Reproduce with `clustersim validate steps`; this page is written by",
             "`python -m simulator.validation.page docs/accuracy.md`.",
             "",
@@ -59,7 +60,7 @@ def _split(judged: Iterable[Row | Refusal]) -> tuple[list[Row], list[Refusal]]:
     rows: list[Row] = []
     refused: list[Refusal] = []
     for item in judged:
-        (rows if isinstance(item, Row) else refused).append(item)  # type: ignore[arg-type]
+        rows.append(item) if isinstance(item, Row) else refused.append(item)
     return rows, refused
 
 
@@ -80,7 +81,9 @@ def _summary(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
         right, pairs = ordered_pairs(rows)
         regret = "" if s.regret is None else f"{s.regret:.1%}"
         order = f"{right} of {pairs}" if pairs else ""
-        lines.append(f"| {source} | {s.rows} | {s.mape:.1%} | {s.bias:+.1%} | {s.p90:.1%} | {regret} | {order} |")
+        lines.append(
+            f"| {source} | {s.rows} | {s.mape:.1%} | {s.bias:+.1%} | {s.p90:.1%} | {regret} | {order} |"
+        )
     mean = sum(score(rows).mape for rows in by_source.values()) / max(1, len(by_source))
     return [*lines, "", f"Mean over sources: {mean:.1%}."]
 
@@ -108,13 +111,17 @@ def _peers(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
             errors = [abs(float(peer[column]) / row.measured - 1) for row, peer in pairs if peer[column]]
             columns.append(f"{sum(errors) / len(errors):.1%}" if errors else "")
         formula = [abs(one_line_formula(data[row.name.split()[0]]) / row.measured - 1) for row, _ in pairs]
-        lines.append(f"| {source} | {ours:.1%} | {columns[0]} | {columns[1]} | {sum(formula) / len(formula):.1%} |")
+        lines.append(
+            f"| {source} | {ours:.1%} | {columns[0]} | {columns[1]} | {sum(formula) / len(formula):.1%} |"
+        )
     return lines
 
 
 def one_line_formula(row: StepRow, efficiency: float = 0.575, peak: float = 312e12) -> float:
     """Seconds of a step by hardware FLOPs over a constant rate, with the ideal pipeline bubble."""
-    layers, hidden, sequence, batch = (row.number(k) for k in ("layers", "hidden", "sequence", "global_batch"))
+    layers, hidden, sequence, batch = (
+        row.number(k) for k in ("layers", "hidden", "sequence", "global_batch")
+    )
     tokens, attention = batch * sequence, sequence / (6 * hidden)
     passes = 4 if row.recompute == "full" else 3
     extra = 24 * layers * hidden**2 * attention if row.recompute == "selective" else 0
@@ -132,9 +139,9 @@ def _coverage(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
     return [
         "## Interval around a prediction",
         "",
-        f"`step_time_low_s` and `step_time_high_s` are the predicted time times {found.low:.3f} and {found.high:.3f}: the",
-        "5 % and 95 % quantiles of measured over predicted, every source weighing the same. With each source left out",
-        f"in turn, the interval of the others holds {found.by_source['all']:.0%} of its rows on average over rows:",
+        f"`step_time_low_s` and `step_time_high_s` are the predicted time times {found.low:.3f} and {found.high:.3f},",
+        "the 5 % and 95 % quantiles of measured over predicted, every source weighing the same. With each source",
+        f"left out in turn, the interval of the others holds {found.by_source['all']:.0%} of its rows on average over rows:",
         "",
         "| source | rows inside |",
         "| --- | ---: |",
@@ -149,9 +156,12 @@ def _misses(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
         missed = sorted((row for row in rows if abs(row.error) > MISS), key=lambda row: row.error)
         if not missed:
             continue
-        lines += [f"### {source}: {len(missed)} of {len(rows)} rows", "", "| row | error | mechanism |", "| --- | ---: | --- |"]
+        lines += [f"### {source}: {len(missed)} of {len(rows)} rows", ""]
+        lines += ["| row | error | mechanism |", "| --- | ---: | --- |"]
         for row in missed:
-            lines.append(f"| {row.name} | {row.error:+.0%} | {mechanism(data[row.name.split()[0]], row.error)} |")
+            lines.append(
+                f"| {row.name} | {row.error:+.0%} | {mechanism(data[row.name.split()[0]], row.error)} |"
+            )
         lines.append("")
     return lines
 
@@ -161,13 +171,16 @@ def mechanism(row: StepRow, error: float) -> str:
     for entry in _known_misses():
         if entry["source"] != row.source or (error > 0) != (entry["sign"] == "+"):
             continue
-        if all(str(getattr(row, key)) in [str(v) for v in values] for key, values in entry.get("where", {}).items()):
+        if all(
+            str(getattr(row, key)) in [str(v) for v in values]
+            for key, values in entry.get("where", {}).items()
+        ):
             return str(entry["mechanism"])
     return "not explained"
 
 
 @lru_cache(maxsize=1)
-def _known_misses() -> list[dict]:  # type: ignore[type-arg]
+def _known_misses() -> list[dict[str, Any]]:
     text = (files("simulator.validation") / "data" / "steps" / "misses.yaml").read_text()
     return list(yaml.safe_load(text)["misses"])
 
@@ -180,7 +193,10 @@ def _refusals(refused: Sequence[Refusal]) -> list[str]:
         reason = item.reason.split("[type=")[0][-140:].replace("|", "/")
         counts[item.source, reason] = counts.get((item.source, reason), 0) + 1
     lines = ["## Rows that cannot be expressed", "", "| source | rows | reason |", "| --- | ---: | --- |"]
-    return [*lines, *(f"| {source} | {count} | {reason} |" for (source, reason), count in sorted(counts.items()))]
+    return [
+        *lines,
+        *(f"| {source} | {count} | {reason} |" for (source, reason), count in sorted(counts.items())),
+    ]
 
 
 if __name__ == "__main__":

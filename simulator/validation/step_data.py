@@ -93,8 +93,14 @@ def model_of(row: StepRow) -> dict[str, Any]:
     if row.base:  # a published model of many more shapes than a row states
         from simulator.description import load
 
-        shapes = load("model", row.base).model_dump(by_alias=True, exclude={"name", "sources"}, exclude_none=True)
-        return {**shapes, "name": row.model, "max_sequence": max(row.number("sequence"), shapes["max_sequence"])}
+        shapes = load("model", row.base).model_dump(
+            by_alias=True, exclude={"name", "sources"}, exclude_none=True
+        )
+        return {
+            **shapes,
+            "name": row.model,
+            "max_sequence": max(row.number("sequence"), shapes["max_sequence"]),
+        }
     model: dict[str, Any] = {
         "name": row.model,
         "family": row.family,

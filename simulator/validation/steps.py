@@ -45,9 +45,13 @@ def predict_row(row: StepRow) -> Prediction | Refusal:
 def label(row: StepRow) -> str:
     """What tells the row from its neighbours."""
     degrees = " ".join(
-        f"{axis}{getattr(row, axis)}" for axis in ("tp", "pp", "vpp", "cp", "ep") if getattr(row, axis) not in ("", "1")
+        f"{axis}{getattr(row, axis)}"
+        for axis in ("tp", "pp", "vpp", "cp", "ep")
+        if getattr(row, axis) not in ("", "1")
     )
-    return f"{row.row} {row.model} {row.gpus} GPUs {degrees} mb{row.micro_batch} s{row.sequence}".replace("  ", " ")
+    return f"{row.row} {row.model} {row.gpus} GPUs {degrees} mb{row.micro_batch} s{row.sequence}".replace(
+        "  ", " "
+    )
 
 
 def alternatives(row: StepRow) -> str:

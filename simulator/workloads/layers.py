@@ -8,7 +8,7 @@ parameters it holds and which tensors it keeps. Everything here is per GPU and p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from simulator.workloads.operation import Operation
@@ -106,6 +106,14 @@ class Layer:
     modules: tuple[Module, ...]
     width: int
     out_width: int
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Caches ask for it hundreds of thousands of times in a search.
+        object.__setattr__(self, "_hash", hash((self.name, self.kind, self.modules, self.width, self.out_width)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def parameters(self, shard: Shard) -> Parameters:
         """Parameters on one GPU, after tensor (and expert) parallelism, before any ZeRO sharding."""

@@ -62,7 +62,9 @@ class Model(Named):
     @property
     def recomputable(self) -> tuple[str, ...]:
         """Groups of modules that selective recomputation may rerun."""
-        blocks = {id(layer): layer for layer in self.layers() if layer.kind == "block"}.values()  # equal ones are one
+        blocks = {
+            id(layer): layer for layer in self.layers() if layer.kind == "block"
+        }.values()  # equal ones are one
         return tuple(dict.fromkeys(g for layer in blocks for m in layer.modules for g in enclosing(m.group)))
 
     @property

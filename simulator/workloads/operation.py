@@ -8,6 +8,7 @@ from simulator.workloads.operators import (
     DTYPE_BYTES,
     Attention,
     Collective,
+    Gemm,
     GroupedGemm,
     Kernel,
     MemoryBound,
@@ -57,7 +58,8 @@ class Operation:
             return size * (queries + keys) * (2.0 if what.backward else 1.0)
         weights = what.groups if isinstance(what, GroupedGemm) else what.batch
         rows = what.m if isinstance(what, GroupedGemm) else what.m * what.batch
-        return size * (rows * (what.k + what.n) + weights * what.k * what.n)
+        depth = what.k / what.reuse if isinstance(what, Gemm) else what.k
+        return size * (rows * (depth + what.n) + weights * what.k * what.n)
 
     @property
     def model_flops(self) -> float:

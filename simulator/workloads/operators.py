@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
+DTYPE_BYTES = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "mxfp8": 1.0,
+    "nvfp4": 0.5,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """C[m, n] = A[m, k] @ B[k, n], `batch` times; FLOPs = 2*batch*m*n*k."""
+    """C[m, n] = A[m, k] @ B[k, n], `batch` times; FLOPs = 2*batch*m*n*k.
+
+    `reuse`: how often each element of A occurs in it, where A is never written out (the patches of a convolution).
+    """
 
     m: int
     n: int
@@ -20,6 +32,7 @@ class Gemm:
     dtype: str
     batch: int = 1
     accumulate: bool = False  # C += A @ B in fp32 (fused weight-gradient accumulation)
+    reuse: float = 1.0
 
     @property
     def flops(self) -> float:

@@ -107,6 +107,12 @@ class Experts(Description):
         default=False,
         description="Send a token once to each GPU that holds any of its experts (as DeepEP does), not per expert.",
     )
+    domain: int | None = Field(
+        default=None,
+        gt=0,
+        description="GPUs of an expert group that share a node: a token crosses to another node once for all its "
+        "experts there and is handed on inside (DeepEP, HybridEP). Once per GPU or expert, whatever the nodes, if left out.",
+    )
     dispatch_dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
         default=None, description="Type in which tokens travel to experts; that of activations if left out."
     )

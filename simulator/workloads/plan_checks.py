@@ -96,6 +96,8 @@ def check_model_sharding(workload: Workload) -> Faults:
 def check_experts(workload: Workload) -> Faults:
     """GPUs that split an expert are among those that split other layers, and route different tokens if fewer."""
     plan = workload.plan
+    if plan.experts.domain is not None and plan.ep % plan.experts.domain:
+        yield "plan.experts.domain", f"{plan.experts.domain} does not divide ep {plan.ep}"
     if plan.tp % plan.expert_tp:
         yield "plan.experts.tp", f"{plan.expert_tp} does not divide tp {plan.tp}"
     elif plan.expert_tp < plan.tp and not plan.sequence_parallel:

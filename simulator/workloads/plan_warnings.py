@@ -59,7 +59,9 @@ def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnin
         return
     if workload.model.num_active_parameters == workload.model.num_parameters:
         yield "plan.experts", "has no effect: the model has no experts"
-    elif plan.ep == 1 and (plan.experts.deduplicated or plan.experts.dispatch_dtype is not None):
+    elif plan.ep == 1 and (
+        plan.experts.deduplicated or plan.experts.domain or plan.experts.dispatch_dtype is not None
+    ):
         yield "plan.experts", "nothing is dispatched with ep 1"
 
 

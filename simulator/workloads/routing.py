@@ -24,7 +24,8 @@ class Routing:
     `load`: balanced, random (every choice is an independent draw), zipf (share of the i-th expert ~ i^-skew) or
     dirichlet (shares drawn with concentration `skew`). `capacity`: rows that an expert's buffer holds, in even
     shares; the rest is dropped and short buffers are padded; None: nothing is dropped. `deduplicated`: a token
-    travels once to each GPU that holds any of its experts, instead of once per expert.
+    travels once to each GPU that holds any of its experts, instead of once per expert. `domain`: ranks of an expert
+    group that share a node; a token then crosses to another node once and is handed on inside.
     """
 
     load: str = BALANCED
@@ -32,6 +33,7 @@ class Routing:
     seed: int = 0
     capacity: float | None = None
     deduplicated: bool = False
+    domain: int | None = None
     dtype: str | None = None  # of what is dispatched; None: of activations
 
     def fullest(self, num_experts: int, num_ranks: int, top_k: int, rows: int) -> tuple[float, float]:
@@ -109,11 +111,18 @@ def _capped(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
         shares = np.where(full, most, shares * (left / rest) if rest > 0 else left / max(1, (~full).sum()))
 
 
-def distinct_ranks(num_experts: int, num_ranks: int, top_k: int) -> float:
+def distinct_ranks(
+    num_experts: int, num_ranks: int, top_k: int, groups: int = 1, groups_per_token: int = 1
+) -> float:
     """Mean number of ranks that the `top_k` distinct experts of a token stand on, all choices equally likely.
 
-    num_ranks x (1 - C(E - E/r, k) / C(E, k)): a rank is missed when all choices fall on the others' experts.
+    num_ranks x (1 - C(E - E/r, k) / C(E, k)): a rank is missed when all choices fall on the others' experts. Where a
+    token chooses within `groups_per_token` of `groups` equal groups of experts (node-limited routing, DeepSeek-V3),
+    the same holds among the ranks of those groups; a rank that holds several groups is counted as if it held one.
     """
+    if groups_per_token < groups:
+        num_experts = num_experts * groups_per_token // groups
+        num_ranks = max(1, num_ranks * groups_per_token // groups)
     per_rank = num_experts // num_ranks
     missed = 1.0
     for i in range(top_k):

@@ -115,6 +115,7 @@ class Workload(Named):
                 seed=plan.experts.seed,
                 capacity=plan.experts.capacity,
                 deduplicated=plan.experts.deduplicated,
+                domain=plan.experts.domain,
                 dtype=plan.experts.dispatch_dtype,
             ),
             sequence_parallel=plan.sequence_parallel,

@@ -214,6 +214,7 @@ def _mixtures(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, An
     load = draw(st.sampled_from(["balanced", "random", "zipf", "dirichlet"]))
     capacity = draw(st.sampled_from([None, 1.5]))
     experts = {"tp": etp, "load": load, "capacity": capacity, "deduplicated": draw(st.booleans())}
+    experts["domain"] = draw(st.sampled_from([None, *(d for d in (1, 2, 4) if ep % d == 0)]))
     return {"family": "moe", "ep": ep, "experts": experts}
 
 

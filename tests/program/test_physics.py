@@ -27,7 +27,9 @@ def test_flops_sum_to_the_count_of_the_model(scenario: tuple[Any, Any, Any]) -> 
     timeline = execute(built.program)
     model = {"compute": 0.0, "recompute": 0.0}
     for task in built.program.tasks:
-        classes = {built.program.lanes[i].rank_class for i in task.lanes if built.program.lanes[i].name == "compute"}
+        classes = {
+            built.program.lanes[i].rank_class for i in task.lanes if built.program.lanes[i].name == "compute"
+        }
         for phase in task.phases:
             for rank_class in classes:
                 if phase.kind in model:
@@ -106,6 +108,8 @@ def test_sharding_moves_the_bytes_of_its_stage(zero: int) -> None:
     layers = 4  # embedding, two blocks, head
     if zero == 3:
         assert counts["gather parameters"] == 2 * layers - 1  # the last one of forward is still there
-        assert counts["reduce gradients"] == sum(p.parameters.total > 0 for p in built.setting.content[0][0].units)
+        assert counts["reduce gradients"] == sum(
+            p.parameters.total > 0 for p in built.setting.content[0][0].units
+        )
     else:
         assert counts["gather parameters"] == 1

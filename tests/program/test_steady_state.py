@@ -72,4 +72,7 @@ def test_what_differs_from_one_micro_batch_to_the_next_is_run_in_full() -> None:
     job = workload(layers=4, global_batch=40, pp=2, schedule="gpipe")
     _, timeline = run(blueprint(cluster(2, 1, 1), job, software(), LIBRARY), SimulationOptions())
     assert timeline.repetition is None
-    assert timeline.makespan == execute(blueprint(cluster(2, 1, 1), job, software(), LIBRARY).build().program).makespan
+    assert (
+        timeline.makespan
+        == execute(blueprint(cluster(2, 1, 1), job, software(), LIBRARY).build().program).makespan
+    )

@@ -80,3 +80,9 @@ def test_experts_split_like_other_layers_share_them_out_over_data_and_context() 
 def test_experts_that_are_not_split_use_the_tensor_parallel_ranks_first() -> None:
     grid = Grid(tp=2, cp=1, dp=4, pp=1, ep=4, etp=1)
     assert grid.groups("ep").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_expert_groups_are_made_of_runs_that_share_a_node() -> None:
+    grid = Grid(dp=8, ep=4, domain=2)
+    assert grid.groups("ep_inside").tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert grid.groups("ep_across").tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]

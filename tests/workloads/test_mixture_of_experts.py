@@ -143,6 +143,32 @@ def test_deduplicated_dispatch_sends_a_token_once_per_rank():
     assert size == pytest.approx(ROUTED * distinct_ranks(8, 2, 2) / 2)
 
 
+def test_a_token_crosses_to_another_node_once_and_is_handed_on_inside():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=4, routing=Routing(domain=2))
+    token = ROUTED / 2
+    across = [("all_to_all", pytest.approx(token * distinct_ranks(8, 2, 2)))] * 2
+    inside = [("all_to_all", pytest.approx(token * distinct_ranks(8, 4, 2)))] * 2
+    assert collectives(block.forward(shard), "ep_across") == across
+    assert collectives(block.forward(shard), "ep_inside") == inside
+    axes = [o.what.axis for o in block.forward(shard) if isinstance(o.what, Collective)]
+    assert axes == ["ep_across", "ep_inside", "ep_inside", "ep_across"]
+
+
+@given(top_k=st.integers(1, 4), chosen=st.integers(1, 4))
+def test_node_limited_routing_reaches_only_the_chosen_groups(top_k, chosen):
+    """Eight experts on four ranks, one group each: all choices within every set of `chosen` groups."""
+    if top_k > 2 * chosen:
+        return
+    counts = [
+        len({expert // 2 for expert in choice})
+        for groups in combinations(range(4), chosen)
+        for choice in combinations([e for g in groups for e in (2 * g, 2 * g + 1)], top_k)
+    ]
+    mean = sum(counts) / len(counts)
+    assert distinct_ranks(8, 4, top_k, 4, chosen) == pytest.approx(mean, rel=1e-12)
+
+
 def test_narrow_dispatch_halves_the_way_out_alone():
     block = PLAIN.layers()[1]
     shard = replace(SHARD, ep=2, routing=Routing(dtype="fp8"))

@@ -16,6 +16,7 @@ from simulator.costs.kernels.calibration import AttentionCalibration, GemmParame
 from simulator.costs.kernels.chip import Chip, chip_of
 from simulator.costs.kernels.gemm import gemm_seconds
 from simulator.costs.kernels.grouped_gemm import grouped_gemm_seconds
+from simulator.costs.kernels.implicit_gemm import implicit_gemm_seconds
 from simulator.costs.kernels.memory_bound import memory_bound_seconds, quantize_seconds
 from simulator.costs.kernels.transfer import calibration_for, gemm_parameters, load_calibration
 from simulator.workloads.operators import Attention, Gemm, GroupedGemm, Kernel, MemoryBound
@@ -69,6 +70,8 @@ def _seconds(kernel: Kernel, chip: Chip, calibration: KernelCalibration) -> floa
 
 @register(Gemm)
 def _gemm(kernel: Gemm, chip: Chip, calibration: KernelCalibration) -> float:
+    if kernel.reuse > 1.0:
+        return implicit_gemm_seconds(kernel, chip, gemm_parameters(calibration, kernel.dtype))
     return float(
         gemm_seconds(
             kernel.m,

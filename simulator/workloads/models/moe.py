@@ -67,6 +67,14 @@ class MixtureOfExperts(GatedTransformer):
         default=False,
         description="Whether a bias per expert balances the choice without a loss (DeepSeek-V3).",
     )
+    expert_groups: int = Field(
+        default=1,
+        gt=0,
+        description="Groups into which experts fall for node-limited routing (DeepSeek-V3: 8).",
+    )
+    groups_per_token: int = Field(
+        default=1, gt=0, description="Of those groups, how many a token may choose its experts from."
+    )
     latent: LatentAttention | None = Field(
         default=None, description="Latent attention (MLA); grouped-query attention if left out."
     )
@@ -111,6 +119,15 @@ class MixtureOfExperts(GatedTransformer):
             found.append(("top_k", f"{self.top_k} of {self.num_experts} experts"))
         if self.dense_layers > self.num_layers:
             found.append(("dense_layers", f"{self.dense_layers} of {self.num_layers} layers"))
+        if self.groups_per_token > self.expert_groups:
+            found.append(("groups_per_token", f"{self.groups_per_token} of {self.expert_groups} groups"))
+        if self.num_experts % self.expert_groups:
+            found.append(
+                ("expert_groups", f"{self.expert_groups} does not divide {self.num_experts} experts")
+            )
+        elif self.top_k * self.expert_groups > self.num_experts * self.groups_per_token:
+            message = f"hold fewer than top_k {self.top_k} experts"
+            found.append(("groups_per_token", f"{self.groups_per_token} groups {message}"))
         plain = self.dense_layers > 0 or self.expert_every > 1
         if plain and self.ffn is None:
             found.append(("ffn", "blocks without experts need the width of their feed-forward layer"))
@@ -206,6 +223,17 @@ class MixtureOfExperts(GatedTransformer):
                 bias=self.expert_bias,
             )
 
+        def exchange(kind: type[Dispatch] | type[Combine], name: str, source: str) -> Module:
+            return kind(
+                name=name,
+                source=source,
+                width=hidden,
+                num_experts=count,
+                top_k=top_k,
+                groups=self.expert_groups,
+                groups_per_token=self.groups_per_token,
+            )
+
         router = ReplicatedLinear(
             name="router", source=source, inputs=hidden, outputs=count, bias=self.router_bias, group="moe"
         )
@@ -215,7 +243,7 @@ class MixtureOfExperts(GatedTransformer):
         return [
             router,
             choice,
-            Dispatch(name="dispatch", source=source, width=hidden, num_experts=count, top_k=top_k),
+            exchange(Dispatch, "dispatch", source),
             experts("expert_gate_up", "dispatch", hidden, 2 * self.expert_ffn, columns=True),
             ExpertActivation(
                 name="expert_activation",
@@ -225,7 +253,7 @@ class MixtureOfExperts(GatedTransformer):
                 top_k=top_k,
             ),
             experts("expert_down", "expert_activation", self.expert_ffn, hidden, columns=False),
-            Combine(name="combine", source="expert_down", width=hidden, num_experts=count, top_k=top_k),
+            exchange(Combine, "combine", "expert_down"),
         ]
 
     def _prediction(self) -> Layer:

@@ -69,6 +69,8 @@ class _Exchange(Module):
     width: int
     num_experts: int
     top_k: int
+    groups: int = 1
+    groups_per_token: int = 1
     group: str = "moe"
 
     def _load(self, shard: Shard) -> ExpertLoad:
@@ -77,13 +79,31 @@ class _Exchange(Module):
     def _bytes(self, shard: Shard, rows: float) -> float:
         return rows * self.width * shard.bytes
 
+    def _once_per_rank(self, shard: Shard) -> bool:
+        """Whether a token travels once to each rank, however many of its experts stand there."""
+        return shard.ep > 1 and (shard.routing.deduplicated or shard.routing.domain is not None)
+
+    def _copies(self, shard: Shard, num_ranks: int) -> float:
+        """Rows sent to so many equal parts of the expert group, a token once to each that has its experts."""
+        load = self._load(shard)
+        distinct = distinct_ranks(self.num_experts, num_ranks, self.top_k, self.groups, self.groups_per_token)
+        return load.rows * distinct / self.top_k
+
     def _travelling(self, shard: Shard) -> float:
         """Rows that a rank sends to the ranks of its expert group, its own included."""
-        load = self._load(shard)
-        if not shard.routing.deduplicated:
-            return float(load.rows)
-        copies = distinct_ranks(self.num_experts, shard.ep, self.top_k)
-        return load.rows * copies / self.top_k
+        return self._copies(shard, shard.ep) if self._once_per_rank(shard) else float(self._load(shard).rows)
+
+    def _exchange(self, shard: Shard, dtype: str, label: str, returns: bool) -> list[Operation]:
+        """All-to-all over the expert group; with a domain first between nodes, then inside, and back in reverse."""
+        size, domain = self.width * DTYPE_BYTES[dtype], shard.routing.domain
+        ways = [("ep", self._travelling(shard))]
+        if domain is not None and 1 < domain < shard.ep:
+            across = self._copies(shard, shard.ep // domain)
+            ways = [("ep_across", across), ("ep_inside", self._travelling(shard))]
+        return [
+            Operation(f"{self.name}.{label}all_to_all", Collective("all_to_all", axis, rows * size, dtype))
+            for axis, rows in (reversed(ways) if returns else ways)
+        ]
 
     def _order(self, shard: Shard, label: str, read: float, written: float) -> Operation:
         """Rows copied into another order; unfused: also sorting and gathering of indices."""
@@ -95,15 +115,14 @@ class _Exchange(Module):
         load, rows = self._load(shard), self._travelling(shard)
         size = self._bytes(shard, rows)
         operations = []
-        if not shard.routing.deduplicated or shard.ep == 1:
+        if not self._once_per_rank(shard):
             operations.append(self._order(shard, f"{label}permute", self._bytes(shard, load.tokens), size))
         if shard.ep > 1:
             narrow = DTYPE_BYTES[dtype]
             if narrow < shard.bytes:
                 cast = MemoryBound("cast", size, rows * self.width * narrow)
                 operations.append(Operation(f"{self.name}.{label}cast", cast))
-            exchange = Collective("all_to_all", "ep", rows * self.width * narrow, dtype)
-            operations.append(Operation(f"{self.name}.{label}all_to_all", exchange))
+            operations += self._exchange(shard, dtype, label, returns=False)
         gathered = self._bytes(shard, load.gathered)
         if shard.sequence_parallel and shard.etp > 1:
             gather = Collective("all_gather", "etp", gathered, shard.dtype)
@@ -123,8 +142,7 @@ class _Exchange(Module):
             scatter = Collective("reduce_scatter", "etp", gathered, shard.dtype)
             operations.append(Operation(f"{self.name}.{label}reduce_scatter", scatter))
         if shard.ep > 1:
-            exchange = Collective("all_to_all", "ep", size, shard.dtype)
-            operations.append(Operation(f"{self.name}.{label}all_to_all", exchange))
+            operations += self._exchange(shard, shard.dtype, label, returns=True)
         own = self._bytes(shard, load.tokens)
         operations.append(self._order(shard, f"{label}unpermute", size, own))
         if shard.tp > 1 and not shard.sequence_parallel:

@@ -28,7 +28,9 @@ class GraphOperator(Description):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Linear(Module):
+class Linear(Module):
+    """Y = X W + b on `rows` rows of X per token, as one GEMM; nothing is split over tp."""
+
     name: str
     source: str
     rows: int
@@ -67,7 +69,7 @@ class LinearOperator(GraphOperator):
     bias: bool = Field(default=False, description="Whether a bias is added (by the GEMM itself).")
 
     def module(self, name: str, source: str) -> Module:
-        return _Linear(
+        return Linear(
             name=name, source=source, rows=self.rows, inputs=self.inputs, outputs=self.outputs, bias=self.bias
         )
 

@@ -76,7 +76,9 @@ class ColumnLinear(Module):
     def forward(self, shard: Shard) -> list[Operation]:
         dtype = gemm_dtype(self, shard)
         operations: list[Operation] = []
-        if not (shard.fused("norm_cast") and self.source.startswith("norm")):  # else the norm writes it narrow
+        if not (
+            shard.fused("norm_cast") and self.source.startswith("norm")
+        ):  # else the norm writes it narrow
             operations = cast(self.name, "input", shard.tokens * self.inputs, dtype, shard)
         gemms = [
             Operation(
