@@ -115,6 +115,9 @@ class Layer:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Layer], tuple[object, ...]]:
+        return Layer, (self.name, self.kind, self.modules, self.width, self.out_width)  # hashes differ by process
+
     def parameters(self, shard: Shard) -> Parameters:
         """Parameters on one GPU, after tensor (and expert) parallelism, before any ZeRO sharding."""
         return _parameters(self, shard)
