@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.program.partition import balanced
 from simulator.program.schedules.placement import Placement, loop
 from simulator.workloads.layers import Layer
 
@@ -12,14 +13,14 @@ def chunks(
     layers: Sequence[Layer],
     num_stages: int,
     chunks_per_stage: int,
-    layers_per_stage: Sequence[int] | None,
+    layers_per_stage: Sequence[int] | str | None,
     placement: Placement | None = None,
 ) -> list[list[tuple[Layer, ...]]]:
     """Layers by [stage][chunk]; without a `placement`, part k (of stages x chunks) sits on stage k % num_stages.
 
     Blocks are dealt evenly in order, earlier parts taking one more where they do not divide; `layers_per_stage` (one
-    entry per stage, or per part) overrides the counts. What precedes the first block goes to the first part, what
-    follows the last one to the last.
+    entry per stage, or per part; or "auto": as even in time as it can be) overrides the counts. What precedes the
+    first block goes to the first part, what follows the last one to the last.
     """
     placement = placement or loop(num_stages, chunks_per_stage)
     dealt = parts(layers, placement, layers_per_stage)
@@ -27,13 +28,16 @@ def chunks(
 
 
 def parts(
-    layers: Sequence[Layer], placement: Placement, layers_per_stage: Sequence[int] | None
+    layers: Sequence[Layer], placement: Placement, layers_per_stage: Sequence[int] | str | None
 ) -> list[tuple[Layer, ...]]:
     """The parts of the model in order, as `chunks` says."""
     first = next((i for i, layer in enumerate(layers) if layer.kind == "block"), len(layers))
     last = len(layers) - next((i for i, layer in enumerate(reversed(layers)) if layer.kind == "block"), 0)
     blocks = list(layers[first:last])
-    counts = _counts(len(blocks), placement, layers_per_stage)
+    if layers_per_stage == "auto":
+        counts = balanced(layers[:first], blocks, layers[last:], placement.num_parts)
+    else:
+        counts = _counts(len(blocks), placement, layers_per_stage)
     dealt = []
     start = 0
     for index, count in enumerate(counts):
@@ -47,10 +51,10 @@ def parts(
     return dealt
 
 
-def _counts(num_blocks: int, placement: Placement, layers_per_stage: Sequence[int] | None) -> list[int]:
+def _counts(num_blocks: int, placement: Placement, layers_per_stage: Sequence[int] | str | None) -> list[int]:
     """Blocks of each part."""
     num_parts = placement.num_parts
-    if layers_per_stage is None:
+    if layers_per_stage is None or isinstance(layers_per_stage, str):
         return _spread(num_blocks, num_parts)
     if len(layers_per_stage) == num_parts:
         return list(layers_per_stage)

@@ -43,7 +43,8 @@ def settings(prediction: Prediction) -> str:
     if plan.pp > 1:
         parts.append(f"--set plan.schedule={plan.schedule_name}")
     if plan.layers_per_stage is not None:
-        parts.append(f"--set plan.layers_per_stage='{list(plan.layers_per_stage)}'")
+        split = plan.layers_per_stage
+        parts.append(f"--set plan.layers_per_stage='{split if isinstance(split, str) else list(split)}'")
     return " ".join(parts)
 
 

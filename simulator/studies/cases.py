@@ -62,7 +62,7 @@ class Cases:
             settings = {
                 **self.study.base.set,
                 **case.set,
-                **dict(zip(case.over, where, strict=True)),
+                **{axis: value for axis, value in zip(case.over, where, strict=True) if "." in axis},
                 **self.settings,
             }
             coordinates = dict(zip(case.coordinates, where, strict=True))
@@ -95,7 +95,7 @@ def predicted(base: Case, case: Case, settings: Settings) -> Prediction:
     parts: dict[str, dict[str, Any]] = {"cluster": {}, "workload": {}}
     for key, value in settings.items():
         head, _, rest = key.partition(".")
-        parts[HEADS.get(head, "workload")][rest if head in ("cluster", "workload") else key] = value
+        parts[HEADS[head]][rest if head in ("cluster", "workload") else key] = value
     cluster = load("cluster", case.cluster or base.cluster or "", parts["cluster"])
     workload = load("workload", case.workload or base.workload or "", parts["workload"])
     gpus = case.gpus or base.gpus

@@ -72,6 +72,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "order": _order,
     "product": math.prod,
+    "quantity": lambda number, unit: f"{float(number)!r} {unit}",
     "range": lambda *bounds: list(range(*bounds)) if len(range(*bounds)) <= 10_000 else _too_long(),
     "round": round,
     "seconds": _seconds,

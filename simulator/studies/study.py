@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from simulator.description.base import Description, Named
 from simulator.description.faults import raise_if_any
+from simulator.description.overrides import HEADS
 from simulator.description.quantities import Fraction
 from simulator.studies.expression import ExpressionError, parse
 
@@ -29,7 +30,8 @@ class Case(Description):
     )
     over: dict[str, list[Any]] = Field(
         default_factory=dict,
-        description="Grid: key to the values it takes; the first key is the first coordinate.",
+        description="Grid: key to the values it takes; the first key is the first coordinate. A word without dots is "
+        "a coordinate alone, for `derived`.",
     )
     derived: dict[str, str] = Field(
         default_factory=dict,
@@ -118,7 +120,7 @@ class Study(Named):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        raise_if_any([*self._check_names(), *self._check_expressions(), *self._check_ranges()])
+        raise_if_any([*self._check_names(), *self._check_settings(), *self._check_expressions(), *self._check_ranges()])
         return self
 
     def _check_names(self) -> Iterator[tuple[str, str]]:
@@ -136,6 +138,14 @@ class Study(Named):
         for key, fit in self.fits.items():
             if len(fit.ours) != len(fit.published):
                 yield f"fits.{key}.published", f"{len(fit.published)} numbers for {len(fit.ours)} expressions"
+
+    def _check_settings(self) -> Iterator[tuple[str, str]]:
+        for where, case in (("base", self.base), *((f"cases.{name}", case) for name, case in self.cases.items())):
+            keys = [("set", key) for key in case.set] + [("derived", key) for key in case.derived]
+            keys += [("over", key) for key in case.over if "." in key]
+            for field, key in keys:
+                if key.partition(".")[0] not in HEADS:
+                    yield f"{where}.{field}.{key}", f"must start with one of {', '.join(HEADS)}"
 
     def _check_expressions(self) -> Iterator[tuple[str, str]]:
         for key, text, known in (*self._derived(), *self.expressions()):

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.costs.kernels import calibration_for
+from simulator.costs.kernels import calibration_for, chip_of
 from simulator.costs.power import rested
 from simulator.hardware.gpu import GPU
 from simulator.program.chains import Chain, chain_of
@@ -72,14 +72,15 @@ def layer_bytes(setting: Setting, kinds: Sequence[Layer]) -> Floats:
 def pricing_on(gpu: GPU, setting: Setting, transfers: GridTransfers) -> ClassPricing:
     """The program's own pricing, with collectives at their best."""
     stand_in = cast(FoldedCommunicators, transfers)
-    at_full_clock = ((gpu, rested(calibration_for(gpu))),)
+    chip = cast(GPU, chip_of(gpu))  # all that kernels need of it
+    at_full_clock = ((chip, rested(calibration_for(gpu))),)
     return ClassPricing(0, at_full_clock, (1.0,), setting.software, stand_in)
 
 
 def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]:
     shard = setting.shard
     operations = [*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)]
-    forward, backward = _both(layer, setting, pricing)
+    forward, backward = (_chain(layer, setting, pricing, way) for way in (0, 1))
     multiplying, streaming, _ = pricing.load((one, 1) for one in operations)
     return [
         forward.seconds,
@@ -100,12 +101,13 @@ def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]
     ]
 
 
-def _both(layer: Layer, setting: Setting, pricing: ClassPricing) -> tuple[Chain, Chain]:
-    """The chains of a layer, forward and backward with what is computed again."""
+def _chain(layer: Layer, setting: Setting, pricing: ClassPricing, way: int) -> Chain:
+    """A layer's forward (0), or backward with what is computed again (1)."""
     shard = setting.shard
+    if way == 0:
+        return chain_of(layer.forward(shard), pricing, "compute", False)
     again = chain_of(layer.recompute(shard), pricing, "recompute", False)
-    backward = again + chain_of(layer.backward(shard), pricing, "compute", True)
-    return chain_of(layer.forward(shard), pricing, "compute", False), backward
+    return again + chain_of(layer.backward(shard), pricing, "compute", True)
 
 
 def _limited_seconds(operations: Sequence[Operation], pricing: ClassPricing) -> float:
@@ -126,20 +128,26 @@ def _growth(
 ) -> list[float]:
     """By how much forward and backward grow at least per unit of the clock's factor above 1."""
     shard = setting.shard
-    found: list[float] = []
-    slower: list[tuple[Chain, Chain]] = []
-    ways = (layer.forward(shard), (*layer.recompute(shard), *layer.backward(shard)))
-    for way, (operations, chain) in enumerate(zip(ways, at_full_clock, strict=True)):
-        if not any(one.asynchronous for one in operations):
-            found.append(_limited_seconds(operations, pricing))
-            continue
-        if not slower:
-            slower = [_both(layer, setting, replace(pricing, clocks=(clock,))) for clock in CLOCKS]
-        steps = zip(slower, CLOCKS, strict=True)
-        found.append(
-            max(0.0, min((both[way].seconds - chain.seconds) / (clock - 1.0) for both, clock in steps))
-        )
-    return found
+    forward, backward = layer.forward(shard), layer.backward(shard)
+    again = layer.recompute(shard)
+    if any(one.asynchronous for one in forward):
+        growths = [_slope(layer, setting, pricing, at_full_clock, way) for way in (0, 1)]
+    elif any(one.asynchronous for one in (*again, *backward)):
+        growths = [_limited_seconds(forward, pricing), _slope(layer, setting, pricing, at_full_clock, 1)]
+    else:
+        growths = [_limited_seconds(forward, pricing), _limited_seconds((*again, *backward), pricing)]
+    return growths
+
+
+def _slope(
+    layer: Layer, setting: Setting, pricing: ClassPricing, at_full_clock: tuple[Chain, Chain], way: int
+) -> float:
+    """Of a chain of which some collectives run beside kernels; `way`: 0 forward, 1 backward."""
+    slower = [_chain(layer, setting, replace(pricing, clocks=(clock,)), way).seconds for clock in CLOCKS]
+    full = at_full_clock[way].seconds
+    return max(
+        0.0, min((seconds - full) / (clock - 1.0) for seconds, clock in zip(slower, CLOCKS, strict=True))
+    )
 
 
 def _waiting(operations: Sequence[Operation], pricing: ClassPricing) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,9 @@ class PlanTable:
         return self.workload.model_copy(update={"plan": self.plan(index)})
 
 
-def layers_per_stage(plan: Plan, layout: str, num_blocks: int, num_stages: int) -> tuple[int, ...] | None:
+def layers_per_stage(
+    plan: Plan, layout: str, num_blocks: int, num_stages: int
+) -> tuple[int, ...] | Literal["auto"] | None:
     """The plan's key of that name under a layout."""
     if layout == "even":
         return None

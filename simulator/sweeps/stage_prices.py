@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,10 +104,14 @@ def _lanes(
     overlaps = setting.overlaps_gradients or each
     gathers = [[NOTHING] * len(units) for units in chunks]
     if setting.shards_parameters or setting.gathers_ahead:
-        gathers = [[_gather(setting, pricing, unit, "forward") for unit in units] for units in chunks]
+        gathers = [
+            _by_content(units, lambda unit: _gather(setting, pricing, unit, "forward")) for units in chunks
+        ]
     reduced = chunks if overlaps else [[unit] for unit in whole]
-    reduces = [[_reduce(setting, pricing, unit, True) for unit in units] for units in reduced]
-    every = [[_reduce(setting, pricing, unit, False) for unit in units] for units in reduced] if each else []
+    reduces = [_by_content(units, lambda unit: _reduce(setting, pricing, unit, True)) for units in reduced]
+    every = [
+        _by_content(units, lambda unit: _reduce(setting, pricing, unit, False)) for units in reduced if each
+    ]
     first_gathers, first_reduces = ([seconds for seconds, _ in lane[0]] for lane in (gathers, reduces))
     reduce_all, reduce_share = _summed(reduces)
     reduce_each, share_each = _summed(every)
@@ -160,8 +164,22 @@ def _gathers_per_micro_batch(
         lanes.append(forward[kept:])
         if setting.plan.zero3.reshard_after_forward:
             end = len(units) - (number == 0 and setting.plan.pp == 1)  # kept from forward for backward
-            lanes.append([_gather(setting, pricing, unit, "backward") for unit in units[kept:end]])
+            lanes.append(
+                _by_content(units[kept:end], lambda unit: _gather(setting, pricing, unit, "backward"))
+            )
     return _summed(lanes)
+
+
+def _by_content(units: Sequence[Unit], cost: Callable[[Unit], Cost]) -> list[Cost]:
+    """The cost of each unit; units of the same layers cost the same."""
+    known: dict[tuple[int, ...], Cost] = {}
+    found = []
+    for unit in units:
+        key = tuple(id(placed.layer) for placed in unit.layers)
+        if key not in known:
+            known[key] = cost(unit)
+        found.append(known[key])
+    return found
 
 
 def _reduce(setting: Setting, pricing: ClassPricing, unit: Unit, is_last: bool) -> Cost:

@@ -65,8 +65,8 @@ def _grouped() -> Iterator[Judged]:
     for (gpu, dtype), part in rows.groupby(["gpu", "dtype"]):
         chip, calibration = _gpu(str(gpu))
         name = "mxfp8" if dtype == "fp8_block" else str(dtype)
-        shapes = zip(*(part[column] for column in ("groups", "m", "n", "k")), strict=True)
-        kernels = [GroupedGemm(*map(int, shape), name) for shape in shapes]
+        shapes = part[["groups", "m", "n", "k"]].to_numpy(int).tolist()
+        kernels = [GroupedGemm(groups, m, n, k, name) for groups, m, n, k in shapes]
         predicted = np.array([kernel_seconds(kernel, chip, calibration) for kernel in kernels])
         yield from _rows(f"{gpu} grouped {name}", part.assign(seconds=part.us * 1e-6), predicted)
 

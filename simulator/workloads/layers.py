@@ -110,10 +110,21 @@ class Layer:
 
     def __post_init__(self) -> None:
         # Caches ask for it hundreds of thousands of times in a search.
-        object.__setattr__(self, "_hash", hash((self.name, self.kind, self.modules, self.width, self.out_width)))
+        object.__setattr__(
+            self, "_hash", hash((self.name, self.kind, self.modules, self.width, self.out_width))
+        )
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[type[Layer], tuple[object, ...]]:
+        return Layer, (
+            self.name,
+            self.kind,
+            self.modules,
+            self.width,
+            self.out_width,
+        )  # hashes differ by process
 
     def parameters(self, shard: Shard) -> Parameters:
         """Parameters on one GPU, after tensor (and expert) parallelism, before any ZeRO sharding."""
@@ -242,7 +253,9 @@ def _postponed_bytes(layer: Layer, shard: Shard) -> float:
         inputs = [saved for saved in module.saved(shard) if saved.tensor == module.source]
         kept |= {saved.tensor: max(saved.size, kept.get(saved.tensor, 0.0)) for saved in inputs}
         # A weight gradient [outputs, inputs] sums over k tokens: m x k elements of output gradient.
-        kept[f"{module.name}.output_gradient"] = sum(g.batch * g.m * g.k * DTYPE_BYTES[g.dtype] for g in gemms)
+        kept[f"{module.name}.output_gradient"] = sum(
+            g.batch * g.m * g.k * DTYPE_BYTES[g.dtype] for g in gemms
+        )
     return sum(kept.values())
 
 

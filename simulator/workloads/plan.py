@@ -163,9 +163,10 @@ class Plan(Named):
     schedule: str | None = Field(
         default=None, description="Pipeline schedule; 1f1b, or interleaved where vpp > 1, if left out."
     )
-    layers_per_stage: tuple[int, ...] | None = Field(
+    layers_per_stage: tuple[int, ...] | Literal["auto"] | None = Field(
         default=None,
-        description="Blocks of each stage, or virtual stage in order; an even split if left out.",
+        description="Blocks of each stage, or virtual stage in order; auto: as even in time as embedding and head "
+        "allow; an even split if left out.",
     )
     sequence_parallel: bool = Field(
         default=False,

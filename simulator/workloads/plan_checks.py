@@ -156,6 +156,8 @@ def check_layers(workload: Workload) -> Faults:
             yield "plan.pp", f"{message}; give layers_per_stage to divide them unevenly"
         return
     layout = plan.layers_per_stage
+    if layout == "auto":
+        return
     if len(layout) not in (plan.pp, stages):
         wanted = f"pp = {plan.pp}" + (f" or pp x vpp = {stages}" if plan.vpp > 1 else "")
         yield "plan.layers_per_stage", f"has {len(layout)} entries, needs {wanted}"

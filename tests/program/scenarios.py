@@ -253,7 +253,7 @@ FABRICS = (
 )
 
 
-class _Timed(Module):
+class Timed(Module):
     """A kernel that reads `forward_bytes` forward and `backward_bytes` backward.
 
     Of those, the kernel of the weight gradient reads `weight_bytes`.
@@ -290,7 +290,7 @@ class EqualBlocks(Model):
     weight_bytes: float = Field(0.0, description="Of those, read by its weight gradient.")
 
     def layers(self) -> tuple[Layer, ...]:
-        module = _Timed(self.forward_bytes, self.backward_bytes, self.weight_bytes)
+        module = Timed(self.forward_bytes, self.backward_bytes, self.weight_bytes)
         block = Layer("block", "block", (module,), 0, 0)
         return (block,) * self.num_layers
 

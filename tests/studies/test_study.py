@@ -20,7 +20,7 @@ def study(**changes: Any) -> Study:
         "base": {"cluster": "hgx-h100-cluster", "workload": "equal-blocks", "set": {"plan.dp": 1}},
         "cases": {
             "one": {"set": {"plan.pp": 1}},
-            "many": {"over": {"plan.pp": [2, 4], "global_batch": [4, 8]}},
+            "many": {"over": {"plan.pp": [2, 4], "workload.global_batch": [4, 8]}},
         },
         "checks": [{"name": "time", "ours": "many[2, 4].step_time_s", "low": 0.0, "why": "any"}],
     }
@@ -74,6 +74,7 @@ def test_derived_settings_follow_the_coordinates() -> None:
     ("changes", "message"),
     [
         ({"cases": {"a-b": {}}}, "must be a word"),
+        ({"cases": {"a": {"set": {"pp": 1}}}}, "must start with one of"),
         ({"values": {"x": "y", "y": "x"}}, "called y"),
         ({"values": {"x": "1 +"}}, "is no expression"),
         ({"values": {"x": "y + 1"}}, "there is no case, value or column called y"),
@@ -96,7 +97,7 @@ def test_a_case_that_cannot_run_is_a_fault_and_not_a_number() -> None:
         run_study(
             study(
                 cases={
-                    "many": {"over": {"plan.pp": [2], "global_batch": [4]}, "set": {"plan.schedule": "gpip"}}
+                    "many": {"over": {"plan.pp": [2], "workload.global_batch": [4]}, "set": {"plan.schedule": "gpip"}}
                 }
             )
         )

@@ -33,7 +33,8 @@ class GemmParameters(Description):
     )
     memory_efficiency: Positive = Field(description="Achieved fraction of memory bandwidth.")
     reread: NotNegative = Field(
-        description="Of operand bytes that every wave reads, the part that misses L2."
+        description="Operand bytes that waves read beyond the first time, times this: below 1 what hits L2 is free, "
+        "above 1 tiles are visited in a worse order than near-square groups."
     )
     split_overhead: Seconds = Field(description="For adding up the parts of a split k.")
     split_traffic: NotNegative = Field(description="fp32 partial results over memory bandwidth, times this.")

@@ -8,7 +8,7 @@ candidate (tile shape, split) is priced and the cheapest taken, as the library's
     per wave = 2*tm*tn*(k/split) / rate + tile_overhead + epilogue bytes
     rate     = efficiency * peak/sms * (1 + operand_cost*(1/256 + 1/128)) / (1 + operand_cost*(1/tm + 1/tn)),
                since larger tiles read less per FLOP; a tile of 256 x 128 has the plain efficiency
-    memory   : compulsory bytes plus what a wave's super-tile reads again, over achieved bandwidth
+    memory   : every operand once, plus what waves read beyond that (`reread` times), over achieved bandwidth
     clock    : kernels much longer than `throttle_time` run up to `throttle` slower, in proportion to how busy the
                matrix units are: by then the power controller has lowered the clock
 """
@@ -70,8 +70,9 @@ def gemm_seconds(
     # A wave of w tiles covers a near-square super-tile; its rows and columns are read once per wave.
     side = np.sqrt(np.minimum(tiles / split, np.maximum(sms / split, 1)) * tm * tn)
     again = width * batch * m * n * k * (1 / np.minimum(m, side) + 1 / np.minimum(n, side))
-    compulsory = batch * (width * (m * k + n * k) + out * m * n)
-    moving = (compulsory + p.reread * again) / (p.memory_efficiency * bandwidth)
+    operands = width * batch * (m * k + n * k)
+    compulsory = operands + out * batch * m * n
+    moving = (compulsory + p.reread * np.maximum(again - operands, 0.0)) / (p.memory_efficiency * bandwidth)
 
     reduction = p.split_overhead + p.split_traffic * 4 * batch * m * n * split / bandwidth
     seconds = np.maximum(waves * per_wave, moving) + np.where(split > 1, reduction, 0.0)
