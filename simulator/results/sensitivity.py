@@ -13,6 +13,7 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from simulator.costs.kernels import KernelCalibration, calibration_for, chip_of, kernel_seconds
+from simulator.costs.power import rested
 from simulator.workloads.operators import Collective
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _shares(what: Kernel | Collective, built: Built) -> Shares:
     if isinstance(what, Collective):
         return _of_collective(what, built)
     topology = built.communicators.communicators.topology
-    prices = [_of_kernel(what, chip_of(gpu), calibration_for(gpu)) for gpu in topology.hardware]
+    prices = [_of_kernel(what, chip_of(gpu), rested(calibration_for(gpu))) for gpu in topology.hardware]
     return max(prices)[1]  # the slowest kind of GPU sets the pace
 
 
