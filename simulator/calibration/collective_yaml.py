@@ -46,6 +46,10 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
         lines.append(f"in_network_min_ranks: {calibration.in_network_min_ranks}")
     if calibration.network_rings is not None:
         lines.append(f"network_rings: {calibration.network_rings}")
+    if calibration.threads is not None:
+        lines.append(f"threads: {calibration.threads}")
+    if calibration.request is not None:
+        lines.append(f"request: {digits(calibration.request * 1e6)} us")
     lines.append(f"gpu_share: {digits(calibration.gpu_share)}")
     lines.append("sources:")
     lines += [f"  {key}: {_quoted(text)}" for key, text in calibration.sources.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, sqrt
@@ -138,9 +138,11 @@ def predicted(calibration: CollectiveCalibration, row: Measurement) -> float:
     return collective_seconds(collective_cost(row.op, row.size, row.group, calibration), row.group)
 
 
-def residuals(calibration: CollectiveCalibration, rows: Iterable[Measurement]) -> FloatArray:
+def residuals(calibration: CollectiveCalibration, rows: Sequence[Measurement]) -> FloatArray:
     """[rows] log(predicted / measured), with the algorithm that a row's machine was forced to, if any."""
-    used = {name: system.library(calibration) for name, system in systems().items() if system.all_reduce}
+    here = {row.system for row in rows}
+    forcing = {name: system for name, system in systems().items() if name in here and system.all_reduce}
+    used = {name: system.library(calibration) for name, system in forcing.items()}
     return np.array([log(predicted(used.get(row.system, calibration), row) / row.seconds) for row in rows])
 
 

@@ -40,9 +40,9 @@ def measured_collectives(results: Results, cluster: Cluster, smallest: float = 0
     topology, rows = build_topology(cluster), []
     for measurement in results.measurements:
         case = measurement.case
-        op = {"collective": case.parameters.get("op"), "send_recv": "send_recv"}.get(case.benchmark)
+        op = {"collective": case.parameters.get("op", ""), "send_recv": "send_recv"}.get(case.benchmark, "")
         series = "ping_pong" if op == "send_recv" else op
-        if op is None or series not in measurement.seconds or case["size"] < smallest:
+        if series not in measurement.seconds or case["size"] < smallest:
             continue
         (shape, *_), _ = group_shapes(topology, np.array([case["ranks"]], dtype=np.int64))
         seconds = summarise(measurement.seconds[series]).median

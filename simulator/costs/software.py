@@ -71,6 +71,11 @@ class SoftwareProfile(Named):
         default="all_gather",
         description="how updated parameters are handed out under ZeRO-1 and 2: all_gather, or a broadcast per owner",
     )
+    backward_awaits_reduction: bool = Field(
+        default=False,
+        description="the backward that completes gradients returns when they are reduced, and only then does its "
+        "gradient go to the previous pipeline stage",
+    )
     fusions: tuple[str, ...] = Field(description="fused operators available")
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     overlap: OverlapDefaults = Field(description="what overlaps by default")

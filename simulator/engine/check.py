@@ -62,6 +62,7 @@ def check_queues(program: Program) -> None:
             raise ProgramError(f"task {i} {task.label!r} occupies no lane")
         if len(lanes) > 1 and len(set(lanes)) < len(lanes):
             raise ProgramError(f"task {i} {task.label!r} names a lane twice: {lanes}")
+    _check_first_come(program)
     for lane, queue in enumerate(program.queues):
         if len(set(queue)) < len(queue):
             twice = next(i for i in queue if queue.count(i) > 1)
@@ -76,6 +77,19 @@ def check_queues(program: Program) -> None:
                 )
     if num_places != sum(map(len, program.queues)):
         _raise_for_unqueued(program)
+
+
+def _check_first_come(program: Program) -> None:
+    seen: set[int] = set()
+    for lane, queue in zip(program.lanes, program.queues, strict=True):
+        if lane.first_come:
+            twice = seen.intersection(queue)
+            if twice:
+                i = min(twice)
+                raise ProgramError(
+                    f"task {i} {program.tasks[i].label!r} stands in more than one first-come lane"
+                )
+            seen.update(queue)
 
 
 def _raise_for_unqueued(program: Program) -> None:

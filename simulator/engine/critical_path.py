@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ class PathStep(NamedTuple):
 def critical_path(program: Program, start: Floats, end: Floats, spans: Spans) -> list[PathStep]:
     """Phases back to back, first to last; their seconds sum to the makespan.
 
-    From a task one goes back to the predecessor (dependency, or task before it in a lane) that ended last;
+    From a task one goes back to the predecessor (dependency, or task that held a lane before it) that ended last;
     of equals, the one with the lowest id.
     """
     path = critical_tasks(program, start, end)
@@ -51,6 +52,14 @@ def critical_tasks(program: Program, start: Floats, end: Floats) -> list[int]:
     if not len(end):
         return []
     before = lane_predecessors(program)
+    for lane, queue in enumerate(program.queues):
+        if program.lanes[lane].first_come:  # tasks that took no time made nobody wait
+            order = sorted((task for task in queue if end[task] > start[task]), key=lambda task: start[task])
+            ends = [end[task] for task in order]
+            for task in queue:
+                place = bisect_right(ends, start[task])
+                if place:
+                    before[task].append((lane, order[place - 1]))
     task = int(end.argmax())
     path = [task]
     while True:

@@ -32,9 +32,11 @@ def deadlock(
 
 
 def lane_predecessors(program: Program) -> list[list[tuple[int, int]]]:
-    """For each task, (lane, the task before it in that lane's queue) wherever there is one."""
+    """For each task, (lane, the task before it in that lane's queue) wherever there is one; in-order lanes only."""
     before: list[list[tuple[int, int]]] = [[] for _ in program.tasks]
     for lane, queue in enumerate(program.queues):
+        if program.lanes[lane].first_come:
+            continue
         for previous, task in pairwise(queue):
             before[task].append((lane, previous))
     return before

@@ -1,12 +1,14 @@
-"""When does each task of a program start and end? Runs it: in-order lanes, rendezvous, fluid sharing.
+"""When does each task of a program start and end? Runs it: lanes, rendezvous, fluid sharing.
 
 A task starts when it heads all its lanes and all its dependencies have ended, that is when its predecessors
-of both kinds have ended: the program is one graph. An instant is processed in this order: capacity changes,
+of both kinds have ended: the program is one graph. Only then does it queue for its first-come lane, if it has
+one. An instant is processed in this order: capacity changes,
 ends by task id, starts by task id, then the rates of what is affected.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from simulator.engine.chains import Chain, Chains
@@ -72,6 +74,7 @@ class _Execution:
         ).of_task
         self._successors, self._num_awaited = successors(program)
         self._ready = [task for task in range(num_tasks) if self._num_awaited[task] == 0]
+        self._gates = Gates(program)
         self._start = [-1.0] * num_tasks
         self._end = [-1.0] * num_tasks
         self._logs: dict[int, list[tuple[float, float]]] = {}
@@ -117,7 +120,8 @@ class _Execution:
             if len(starting) > 1:
                 starting.sort()
             for task in starting:
-                self._begin(task)
+                if self._gates.admits(task):
+                    self._begin(task)
         self._sharing.settle()
 
     def _begin(self, task: int) -> None:
@@ -142,6 +146,9 @@ class _Execution:
             num_awaited[successor] -= 1
             if num_awaited[successor] == 0:
                 self._ready.append(successor)
+        following = self._gates.release(task)
+        if following is not None:
+            self._ready.append(following)
 
     def _wake(self) -> None:
         """Settles once everything that ends at this instant has ended."""
@@ -171,17 +178,51 @@ class _Execution:
         self._sharing.set_capacity(change.resource, change.capacity)
 
 
+class Gates:
+    """The first-come lanes: who holds each, and who waits for it in the order of becoming ready."""
+
+    def __init__(self, program: Program) -> None:
+        self._lane_of: dict[int, int] = {}
+        for lane, queue in enumerate(program.queues):
+            if program.lanes[lane].first_come:
+                self._lane_of |= dict.fromkeys(queue, lane)
+        self._holder: dict[int, int] = {}
+        self._waiting: dict[int, deque[int]] = {}
+
+    def admits(self, task: int) -> bool:
+        """Whether the ready task may start now; if not, it waits for `release` to return it."""
+        lane = self._lane_of.get(task)
+        if lane is None or self._holder.setdefault(lane, task) == task:
+            return True
+        self._waiting.setdefault(lane, deque()).append(task)
+        return False
+
+    def release(self, task: int) -> int | None:
+        """The task that may start now that this one has ended, if one waited for it."""
+        lane = self._lane_of.get(task)
+        if lane is None:
+            return None
+        waiting = self._waiting.get(lane)
+        if not waiting:
+            del self._holder[lane]
+            return None
+        self._holder[lane] = waiting.popleft()
+        return self._holder[lane]
+
+
 def successors(program: Program) -> tuple[list[list[int]], list[int]]:
     """The program as one graph: the tasks that wait for each task, and how many waits each task has.
 
-    A task waits for its dependencies and for the task before it in each of its lanes.
+    A task waits for its dependencies and for the task before it in each of its in-order lanes.
     """
     following: list[list[int]] = [[] for _ in program.tasks]
     num_awaited = [len(task.deps) for task in program.tasks]
     for i, task in enumerate(program.tasks):
         for dep in task.deps:
             following[dep].append(i)
-    for queue in program.queues:
+    for lane, queue in zip(program.lanes, program.queues, strict=True):
+        if lane.first_come:
+            continue
         previous = -1
         for i in queue:
             if previous >= 0:

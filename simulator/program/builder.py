@@ -77,7 +77,8 @@ def blueprint(
     plan = workload.plan
     grid = Grid.of(plan, cluster.num_gpus)
     count = workload.num_micro_batches(cluster.num_gpus)
-    setting = Setting(workload, software, grid, count, options.collapse)
+    progress = library.threads or 1, library.request
+    setting = Setting(workload, software, grid, count, options.collapse, *progress)
     topology = build_topology(cluster)
     folded = communicators(cluster, grid, library).fold(setting.requests(), options.fold)
     setting.communicators = folded

@@ -30,11 +30,11 @@ class Draft:
         self._tasks: list[_TaskDraft] = []
         self._shared: dict[Hashable, int] = {}
 
-    def lane(self, rank_class: int, name: str) -> int:
+    def lane(self, rank_class: int, name: str, first_come: bool = False) -> int:
         key = (rank_class, name)
         if key not in self._lanes:
             self._lanes[key] = len(self._program.lanes)
-            self._program.lanes.append(Lane(name, rank_class))
+            self._program.lanes.append(Lane(name, rank_class, first_come))
             self._program.queues.append([])
         return self._lanes[key]
 
@@ -84,6 +84,13 @@ class Draft:
                 draft.lanes.append(lane)
                 self._program.queues[lane].append(task)
         return task
+
+    def connect(self, task: int, rank_class: int, peer: int) -> None:
+        """The task is sent over the connection from `rank_class` to `peer`, after what came there before it."""
+        lane = self.lane(rank_class, f"connection to {peer}", first_come=True)
+        if lane not in self._tasks[task].lanes:
+            self._tasks[task].lanes.append(lane)
+            self._program.queues[lane].append(task)
 
     def memory(self, task: int, rank_class: int, kind: str, amount: float, at_end: bool = False) -> None:
         """`amount` bytes appear (or vanish, if negative) on a rank class when the task starts, or ends."""

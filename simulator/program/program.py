@@ -31,10 +31,14 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """An in-order queue of one rank class (CUDA-stream semantics)."""
+    """A queue of one rank class: in order (CUDA-stream semantics), or `first_come`: in the order of becoming ready.
+
+    A task stands in one first-come lane at most.
+    """
 
     name: str
     rank_class: int
+    first_come: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,8 @@ class CapacityChange:
 class Program:
     """Tasks (the id is the index), the lanes they queue on and the resources they share.
 
-    `queues[lane]` lists task ids in the order in which the lane runs them; a task stands in the queue of each of
-    its lanes. `initial_memory` is what is resident before the first task.
+    `queues[lane]` lists task ids in the order in which the lane runs them (a first-come lane: of equals); a task
+    stands in the queue of each of its lanes. `initial_memory` is what is resident before the first task.
     """
 
     resources: list[Resource] = field(default_factory=list)

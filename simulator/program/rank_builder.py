@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from simulator.program.setting import Setting
 
 
+SHARED_OUT = ("dp",)
+"""Lanes of collectives that the host issues without waiting for the one before."""
+
+
 @dataclass(slots=True)
 class RankBuilder:
     """Adds the tasks of one rank class to the draft, in program order.
@@ -29,6 +33,7 @@ class RankBuilder:
     extra: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     exposed: dict[tuple[int, float], Chain] = field(default_factory=dict)
+    taken: dict[str, list[float]] = field(default_factory=dict)  # seconds of collectives by lane and thread
     launches: dict[float, tuple[Phase, ...]] = field(default_factory=dict)
 
     def run(
@@ -130,6 +135,19 @@ class RankBuilder:
         if transfer is None:
             return None
         phase = transfer_phase(transfer, kind, label, (self.rank_class,))
-        return self.setting.draft.meet(
-            self.meeting(transfer.axis, lane), self.rank_class, [lane], (phase,), deps, micro_batch
-        )
+        key, lanes = self.meeting(transfer.axis, lane), [self._thread(lane, transfer)]
+        return self.setting.draft.meet(key, self.rank_class, lanes, (phase,), deps, micro_batch)
+
+    def _thread(self, lane: str, transfer: Transfer) -> str:
+        """The lane itself, or that of the thread which has had least to do where several share the work.
+
+        Two ranks have one connection, on which their collectives' requests would queue behind each other's data.
+        """
+        setting = self.setting
+        alone = setting.request is not None and setting.grid.size(transfer.axis) == 2
+        if setting.threads == 1 or lane not in SHARED_OUT or alone:
+            return lane
+        taken = self.taken.setdefault(lane, [0.0] * self.setting.threads)
+        thread = taken.index(min(taken))
+        taken[thread] += transfer.seconds
+        return f"{lane} {thread}"

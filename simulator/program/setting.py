@@ -64,6 +64,10 @@ class Setting:
     """Micro-batches per step that the program under construction really runs (see `steady_state`)."""
     num_steps: int = field(init=False, default=1)
     """Steps that it runs one into the other."""
+    threads: int = 1
+    """Collectives of one group that run at a time (`CollectiveCalibration.threads`)."""
+    request: float | None = None
+    """Seconds that a receiver's request travels; None: messages need none (`CollectiveCalibration.request`)."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
     _kept: dict[int, int] = field(init=False, repr=False, default_factory=dict)
@@ -327,10 +331,8 @@ class Setting:
             return
         for direction in ("forward", "backward"):
             for axis, count in gathers(self, unit, direction):
-                if self.gathers_by_broadcast:
-                    yield axis, "broadcast", count * self.parameter_size / self.grid.size(axis)
-                else:
-                    yield axis, "all_gather", count * self.parameter_size
+                op = "broadcast_each" if self.gathers_by_broadcast else "all_gather"
+                yield axis, op, count * self.parameter_size
 
     def kept_units(self, content: ChunkContent) -> int:
         """Units of the chunk that stay gathered over the step."""

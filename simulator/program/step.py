@@ -14,13 +14,15 @@ from simulator.program.program import Phase
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.rounds import Round, rounds
 from simulator.program.schedules import Action
+from simulator.program.schedules.lockstep import Message, asked_after
 from simulator.program.setting import ChunkContent, Setting
 from simulator.program.sharding import gathers, reductions
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
 from simulator.workloads.operators import Collective
 
-Way = tuple[tuple[Phase, ...], tuple[str, ...], int]
+Way = tuple[tuple[Phase, ...], tuple[str, ...], tuple[int, int]]
+"""A pipeline transfer's phases, its lanes at this end, and the classes that send and receive it."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,11 @@ class Step:
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
+    awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
+    asked: dict[Message, int] = field(
+        default_factory=dict
+    )  # how many actions are behind when a message is asked for
+    behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
     _last: int | None = None
 
@@ -62,6 +69,10 @@ class Step:
         self.final, self.reductions = actions.final, []
         if setting.gathers_ahead:
             self._gather_everything()
+        if self._asks_ahead:
+            pp, chunks = setting.plan.pp, setting.num_chunks
+            every = [setting.schedule(stage, pp, setting.num_scheduled, chunks) for stage in range(pp)]
+            self.asked, self.behind = asked_after(every, chunks)[self.stage], []
         for action in actions.actions:
             if action.op == "F":
                 self._forward(action)
@@ -69,6 +80,7 @@ class Step:
                 self._weight_gradient(action)
             else:
                 self._backward(action)
+            self.behind.append(self._last)
         self._reduce_rest()
         self._reduce_tied()
         deps = [*self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
@@ -113,7 +125,8 @@ class Step:
                 draft.memory(last, rank_class, "activations", content.postponed_bytes, at_end=True)
             draft.memory(first, rank_class, "transient", content.transient_bytes)
             draft.memory(last, rank_class, "transient", -content.transient_bytes, at_end=True)
-        self._send("B", action, last)
+        awaits = self._reduces_now(action) and self.setting.software.backward_awaits_reduction
+        self._send("B", action, last, self.reductions if awaits else [])
 
     def _weight_gradient(self, action: Action) -> None:
         """What an input gradient (I) of the same micro-batch left for later."""
@@ -152,8 +165,10 @@ class Step:
         for index, unit in enumerate(units):
             position = index if direction == "forward" else len(units) - 1 - index
             needs = [*deps, *self._take_blockers()]
+            before = last if last >= 0 else self._last
             if gather:
-                needs += self._gather(content, unit, position, direction, micro_batch)
+                needs += [] if before is None else [before]
+                needs += self._gather(content, unit, position, direction, needs, micro_batch)
             key = (content.chunk, position, micro_batch)
             if direction in ("backward", "input gradient") and setting.offloads_activations:
                 needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
@@ -163,6 +178,7 @@ class Step:
                 first = ran[0] if first < 0 else first
                 last = ran[1]
                 self.history.append(last)
+                self.awaited.append(needs)
                 deps = []
                 if setting.offloads_activations:
                     self._offload(key, unit, direction, ran)
@@ -232,16 +248,25 @@ class Step:
                     self.gathered[(content.chunk, position)] = task
 
     def _gather(
-        self, content: ChunkContent, unit: Unit, position: int, direction: str, micro_batch: int
+        self,
+        content: ChunkContent,
+        unit: Unit,
+        position: int,
+        direction: str,
+        needs: list[int],
+        micro_batch: int,
     ) -> list[int]:
-        """Tasks that bring the unit's parameters; a gather may run `prefetch` units ahead of compute."""
+        """Tasks that bring the parameters of a unit that `needs` tasks besides.
+
+        The gather is issued when the unit starts that runs `prefetch` units ahead of it.
+        """
         key = (content.chunk, position)
         if key in self.gathered:
             return [self.gathered[key]]
         if not self.setting.shards_parameters:
             return []
-        ahead = self.setting.plan.zero3.prefetch + 1
-        allowed = self.history[-ahead:][:1] if len(self.history) >= ahead else []
+        ahead = self.setting.plan.zero3.prefetch
+        allowed = needs if ahead == 0 else self.awaited[-ahead] if len(self.awaited) >= ahead else []
         task = self._gather_task(unit, direction, allowed, micro_batch)
         if task is None:
             return []
@@ -347,13 +372,13 @@ class Step:
             else self._transfer(direction, source, self._place(action), action.micro_batch)
         )
 
-    def _send(self, direction: str, action: Action, after: int) -> None:
+    def _send(self, direction: str, action: Action, after: int, reduced: Sequence[int] = ()) -> None:
         target = self._peer(action, +1 if direction == "F" else -1)
         if target is None:
             return
-        tasks = self._transfer(direction, self._place(action), target, action.micro_batch, after)
-        if not self.setting.overlaps_pipeline:
-            self.blockers += tasks
+        tasks = self._transfer(direction, self._place(action), target, action.micro_batch, [*reduced, after])
+        if not self.setting.overlaps_pipeline and self.setting.request is None:
+            self.blockers += tasks  # where messages wait for requests, the host's socket takes them in
 
     def _peer(self, action: Action, step: int) -> tuple[int, int] | None:
         """(stage, chunk) on another stage that exchanges with this chunk; None where nothing is sent."""
@@ -371,24 +396,48 @@ class Step:
         source: tuple[int, int],
         target: tuple[int, int],
         micro_batch: int,
-        after: int = -1,
+        after: Sequence[int] = (),
     ) -> list[int]:
         """Join the transfer between two chunks of different stages; both ends call this once for each."""
         setting, rank_class = self.setting, self.pricing.rank_class
         way = (direction, source, target)
         if way not in self.ways:
             self.ways[way] = self._way(direction, source, target)
-        phases, lanes, sender_class = self.ways[way]
+        phases, lanes, (here, there) = self.ways[way]
         self.rank.extra += setting.software.p2p_overhead
         if source[0] == self.stage:
-            deps = [after] if after >= 0 else []
+            deps = [task for task in after if task >= 0]
         else:
             deps = [self._last] if setting.receives_late and self._last is not None else []
-        key = (direction, sender_class, source, micro_batch)
-        return [setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)]
+            if setting.request is not None:
+                deps = self._request(
+                    here, deps, (direction, setting.placement.parts[target[0]][target[1]], micro_batch)
+                )
+        key = (direction, here, source, micro_batch)
+        task = setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)
+        if setting.request is not None:
+            setting.draft.connect(task, here, there)
+        return [task]
+
+    @property
+    def _asks_ahead(self) -> bool:
+        """Requests matter, and are not made only when nothing is left to compute."""
+        return self.setting.request is not None and self.setting.plan.schedule_name == "interleaved"
+
+    def _request(self, sender: int, deps: list[int], message: Message) -> list[int]:
+        """Ask the sending class for a message; the request queues behind what is being sent to it."""
+        setting, rank_class = self.setting, self.pricing.rank_class
+        if self._asks_ahead:
+            count = self.asked[message]
+            before = self.behind[count - 1] if count else None
+            deps = [] if before is None else [before]
+        phase = Phase("pp", "request", 0.0, latency=setting.request or 0.0)
+        task = setting.draft.add(rank_class, (), (phase,), deps, message[-1])
+        setting.draft.connect(task, rank_class, sender)
+        return [task]
 
     def _way(self, direction: str, source: tuple[int, int], target: tuple[int, int]) -> Way:
-        """(phases, lanes of this end, sending class) of every transfer between two chunks."""
+        """How every transfer between two chunks goes."""
         setting, sends = self.setting, source[0] == self.stage
         axis = setting.pair_axis(source[0], target[0])
         communicators, place = self.pricing.communicators, 0 if sends else 1
@@ -403,7 +452,7 @@ class Step:
             "pair+1" if direction == "F" else "pair-1"
         ):  # another peer, which does not wait for the usual one
             lane += f"-{axis[4:]}"
-        return (phase,), (lane,), classes[0]
+        return (phase,), (lane,), (classes[0], classes[-1])
 
     def _place(self, action: Action) -> tuple[int, int]:
         return self.stage, action.chunk

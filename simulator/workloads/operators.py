@@ -99,7 +99,8 @@ class Collective:
 
     all_reduce: the buffer; all_gather: the gathered output; reduce_scatter: the input; all_to_all: what one rank
     sends in total (its own share included); broadcast, reduce: the buffer; send_recv: the message; shift: the
-    message that every rank sends to the next one.
+    message that every rank sends to the next one; broadcast_each: the buffer, of which every rank broadcasts its
+    part in turn.
     """
 
     op: str

@@ -23,7 +23,7 @@ Trial = Callable[[int], dict[str, float]]
 class Scope:
     """What a session measures: on which kind of device, with how many ranks, up to which message size in bytes.
 
-    `stagger`: seconds between one rank and the next when they enter a collective.
+    `stagger`: seconds between one rank and the next when they enter a collective that depends on who comes first.
     """
 
     device: str  # cpu | cuda

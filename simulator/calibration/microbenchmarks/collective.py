@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     import torch
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+MUTUAL = ("all_gather", "all_to_all")
+"""Operations in which two ranks may send to each other: those that depend on who comes first."""
 
 
 def cases(scope: Scope) -> list[Case]:
     sizes = scope.sizes()
     return [
-        collective_case(op, size, range(ranks), scope.stagger)
+        collective_case(op, size, range(ranks), scope.stagger * (op in MUTUAL))
         for op in OPS
         for ranks in scope.group_sizes()
         for size in sizes

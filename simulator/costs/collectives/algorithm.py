@@ -19,6 +19,7 @@ OPERATIONS = (
     "reduce_scatter",
     "all_to_all",
     "broadcast",
+    "broadcast_each",
     "reduce",
     "send_recv",
     "shift",

@@ -10,7 +10,7 @@ from simulator.costs.collectives.library import CollectiveCalibration, Operation
 from simulator.costs.collectives.patterns import loads
 
 PLAIN = OperationFactors()
-MADE_OF = {"shift": "send_recv"}
+MADE_OF = {"shift": "send_recv", "broadcast_each": "broadcast"}
 """Operations that a library carries out as several of another, and is measured on that one."""
 
 

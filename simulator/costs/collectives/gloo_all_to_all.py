@@ -15,7 +15,7 @@ from simulator.costs.collectives.group import GroupShape
 
 
 def rounds(num_ranks: int) -> int:
-    """Message times until all have arrived under fair sharing, in whatever order the ranks came (2 ranks 2, 4 5, 8 11)."""
+    """Message times until all have arrived, in whatever order the ranks came: 2, 5, 11 of 2, 4, 8 ranks."""
     return -(-3 * (num_ranks - 1) // 2)
 
 

@@ -102,6 +102,18 @@ class CollectiveCalibration(Named):
     gpu_share: Fraction = Field(
         description="Fraction of a GPU's compute rate that a running collective takes from overlapped kernels"
     )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="Collectives of one group that run at a time, on as many threads of the host; null: one after "
+        "the other, as on a stream.",
+    )
+    request: Seconds | None = Field(
+        default=None,
+        description="Where a message leaves only when its receiver has asked for it, on the one connection of the "
+        "two ranks: how long the request travels, behind whatever its sender has been sending that way. null: "
+        "messages leave when they are ready.",
+    )
     transferred_from: str | None = Field(
         default=None,
         description="The calibration these parameters were carried over from; null where measured.",

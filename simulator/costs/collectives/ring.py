@@ -58,7 +58,10 @@ def _chain(op: str, orders: list[list[int]]) -> list[Transfer]:
     return transfers
 
 
-@algorithm("ring", ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"), schedule=schedule)
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "broadcast_each", "reduce")
+
+
+@algorithm("ring", OPERATIONS, schedule=schedule)
 def movement(op: str, size: float, group: GroupShape) -> Movement:
     """All-reduce: 2(n-1)/n x size per edge in 2(n-1) steps; gather and scatter half of both.
 
@@ -69,4 +72,6 @@ def movement(op: str, size: float, group: GroupShape) -> Movement:
     steps, network_steps = laps * (n - group.num_nodes), laps * (group.num_nodes - 1)
     if op in ("broadcast", "reduce"):
         return Movement("chain" if op == "broadcast" else "chain_to_first", size, steps, network_steps)
+    if op == "broadcast_each":  # the bytes of an all-gather, but one chain at a time
+        return Movement("ring", (n - 1) / n * size, steps, network_steps, stretch=n / (n - 1))
     return Movement("ring", laps * (n - 1) / n * size, steps, network_steps, local=size / n)

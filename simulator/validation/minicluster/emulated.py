@@ -34,7 +34,7 @@ class Communicator:
         count = max(len(ranks), round(action.size / FLOAT) // len(ranks) * len(ranks))
         whole, other = self._buffer("whole", count), self._buffer("other", count)
         part = self._buffer("part", count // len(ranks))
-        if action.op == "send_recv":
+        if action.op == "shift":
             return self._pass_on(ranks, group, whole, other)
         started = {
             "all_reduce": lambda: dist.all_reduce(whole, group=group, async_op=True),

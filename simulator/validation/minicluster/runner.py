@@ -60,6 +60,7 @@ def run_steps(recipe: Recipe, num_steps: int, num_warmups: int) -> list[dict[str
     gc.disable()
     steps = []
     for number in range(-num_warmups, num_steps):
+        dist.barrier()  # who is done first must not collect garbage while others still run: that takes a core
         gc.collect()
         dist.barrier()
         time.sleep(SKEW * recipe.rank)

@@ -60,7 +60,10 @@ def _share_out(recipe: Recipe, chunk: EmulatedChunk, groups: dict[str, Any]) -> 
 
 
 def _fully_shard(recipe: Recipe, chunk: EmulatedChunk) -> nn.Module:
-    """FSDP2 with one unit per layer; `prefetch` gathers run ahead explicitly, as there is no stream to run ahead on."""
+    """FSDP2 with one unit per layer; the last, which backward needs at once, is kept, as torchtitan does.
+
+    `prefetch` gathers run ahead explicitly, as there is no stream to run ahead on.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -69,7 +72,8 @@ def _fully_shard(recipe: Recipe, chunk: EmulatedChunk) -> nn.Module:
     mesh = init_device_mesh("cpu", (recipe.degrees["dp_cp"],))
     layers: list[Any] = list(chunk)
     for layer in layers:
-        fully_shard(layer, mesh=mesh, reshard_after_forward=recipe.reshard_after_forward)
+        reshards = recipe.reshard_after_forward and layer is not layers[-1]
+        fully_shard(layer, mesh=mesh, reshard_after_forward=reshards)
     fully_shard(chunk, mesh=mesh, reshard_after_forward=recipe.reshard_after_forward)
     ahead = recipe.prefetch
     for number, layer in enumerate(layers if ahead else []):
@@ -95,7 +99,11 @@ def _optimizer(
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     optimizer = ZeroRedundancyOptimizer(
-        parameters, optimizer_class=torch.optim.SGD, process_group=groups["dp_cp"], lr=0.0
+        parameters,
+        optimizer_class=torch.optim.SGD,
+        process_group=groups["dp_cp"],
+        parameters_as_bucket_view=True,  # one broadcast per rank, as in PyTorch's own examples
+        lr=0.0,
     )
 
     def sharded_update() -> None:

@@ -69,7 +69,7 @@ def starting_state(op: str, schedule: Schedule, n: int) -> dict[tuple[int, int],
     chunks = chunks_of(schedule)
     if op in ("all_reduce", "reduce_scatter", "reduce"):
         return {(r, c): Counter([r]) for r in range(n) for c in chunks}
-    if op == "all_gather":
+    if op in ("all_gather", "broadcast_each"):
         return {(c % n, c): Counter([c % n]) for c in chunks}
     if op == "all_to_all":
         return {(c // n, c): Counter([c // n]) for c in chunks}
@@ -86,7 +86,7 @@ def promised(op: str, schedule: Schedule, n: int) -> dict[tuple[int, int], Count
         return {(c % n, c): everyone for c in chunks}
     if op == "reduce":
         return {(0, c): everyone for c in chunks}
-    if op == "all_gather":
+    if op in ("all_gather", "broadcast_each"):
         return {(r, c): Counter([c % n]) for r in range(n) for c in chunks}
     if op == "all_to_all":
         return {(c % n, c): Counter([c // n]) for c in chunks}
@@ -153,6 +153,7 @@ def test_the_pattern_draws_the_bytes_that_the_transfers_move(name, op, layout):
 LOWER_BOUND = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
+    "broadcast_each": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
 }
