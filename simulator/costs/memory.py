@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
-from simulator.program.schedules import SCHEDULES
+from simulator.program.schedules import find_schedule
 from simulator.workloads.layers import Layer, Parameters, Shard
 from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.plan import Offload
@@ -198,7 +198,10 @@ def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batch
 
 @lru_cache(maxsize=4096)
 def _most_alive(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
-    actions = SCHEDULES[schedule](stage, num_stages, num_micro_batches, chunks)
+    known = find_schedule(schedule)
+    if known is None:
+        raise KeyError(schedule)
+    actions = known(stage, num_stages, known.num_micro_batches or num_micro_batches, chunks)
     change = {"F": 1, "B": -1, "W": -1, "I": 0}
     return max(accumulate(change[action.op] for action in actions), default=0)
 

@@ -12,7 +12,7 @@ from simulator.hardware.gpu import GPU
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
 from simulator.program.offload import offload_requests
-from simulator.program.schedules import SCHEDULES, Schedule
+from simulator.program.schedules import Schedule, find_schedule
 from simulator.program.schedules.placement import Placement
 from simulator.program.sharding import gathers, kept_units, reductions
 from simulator.program.stages import chunks
@@ -223,7 +223,10 @@ class Setting:
 
     @cached_property
     def schedule(self) -> Schedule:
-        return SCHEDULES[self.plan.schedule_name]
+        found = find_schedule(self.plan.schedule_name)
+        if found is None:
+            raise KeyError(self.plan.schedule_name)  # the plan was not checked
+        return found
 
     @cached_property
     def placement(self) -> Placement:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.timeline import Repetition, Timeline
 from simulator.program.program import Program
-from simulator.program.schedules import SCHEDULES
+from simulator.program.schedules import find_schedule
 
 TOLERANCE = 1e-10
 """Relative to the makespan: rounding of sums of floats."""
@@ -26,7 +26,8 @@ def lengths(schedule: str, num_stages: int, chunks: int, num_micro_batches: int)
 
     A stretch is one micro-batch, or one round of the stages where chunks are interleaved.
     """
-    repeats = SCHEDULES[schedule].period
+    known = find_schedule(schedule)
+    repeats = None if known is None else known.period
     if repeats is None:
         return
     period = repeats(num_stages, chunks)

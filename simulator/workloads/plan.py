@@ -161,7 +161,9 @@ class Plan(Named):
     )
     micro_batch: int = Field(default=1, gt=0, description="Samples that one replica runs at a time.")
     schedule: str | None = Field(
-        default=None, description="Pipeline schedule; 1f1b, or interleaved where vpp > 1, if left out."
+        default=None,
+        description="Pipeline schedule, or a file of PyTorch's format (schedule.csv); 1f1b, or interleaved where "
+        "vpp > 1, if left out.",
     )
     layers_per_stage: tuple[int, ...] | Literal["auto"] | None = Field(
         default=None,
@@ -261,9 +263,9 @@ class Plan(Named):
     @property
     def separates_ends(self) -> bool:
         """Whether the first and the last layers stand on different GPUs."""
-        from simulator.program.schedules import SCHEDULES
+        from simulator.program.schedules import find_schedule
 
-        schedule = SCHEDULES.get(self.schedule_name)
+        schedule = find_schedule(self.schedule_name)
         return self.pp > 1 and (schedule is None or not schedule.placement(self.pp, self.vpp).ends_meet)
 
     def data_parallel(self, num_gpus: int) -> int:

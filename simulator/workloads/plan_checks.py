@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from simulator.description.faults import listing, suggestion
 
 if TYPE_CHECKING:
+    from simulator.workloads.plan import Plan
     from simulator.workloads.workload import Workload
 
 Faults = Iterator[tuple[str, str]]
@@ -47,12 +48,22 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
         yield "global_batch", message
         return
     count = workload.global_batch // step
+    fixed = _fixed_micro_batches(plan)
+    if fixed not in (None, count):
+        yield "plan.schedule", f"{plan.schedule_name} is for {fixed} micro-batches, but there are {count}"
     if plan.schedule_name == "interleaved" and plan.pp > 1 and count % plan.pp:
         message = (
             f"interleaved needs micro-batches in groups of pp {plan.pp}, but there are {count}: "
             f"global_batch {workload.global_batch} / (micro_batch {plan.micro_batch} x dp {dp})"
         )
         yield "plan.schedule", message
+
+
+def _fixed_micro_batches(plan: Plan) -> int | None:
+    from simulator.program.schedules import find_schedule
+
+    schedule = find_schedule(plan.schedule_name)
+    return None if schedule is None else schedule.num_micro_batches
 
 
 def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
@@ -168,17 +179,26 @@ def check_layers(workload: Workload) -> Faults:
 
 
 def check_schedule(workload: Workload) -> Faults:
-    """The schedule exists and agrees with the number of chunks."""
-    from simulator.program.schedules import SCHEDULES
+    """The schedule exists and agrees with the numbers of stages and chunks."""
+    from simulator.importers.pipeline_csv import ScheduleError
+    from simulator.program.schedules import SCHEDULES, find_schedule
 
     plan, name = workload.plan, workload.plan.schedule_name
-    if name not in SCHEDULES:
+    try:
+        schedule = find_schedule(name)
+    except (ScheduleError, OSError) as error:
+        yield "plan.schedule", f"{name}: {error}"
+        return
+    if schedule is None:
         known = sorted(SCHEDULES)
-        yield "plan.schedule", f"unknown schedule {name!r}{suggestion(name, known)} (known: {listing(known)})"
-    elif plan.vpp > 1 and SCHEDULES[name].chunks == 1:
+        missing = f"there is no file {name!r}" if name.endswith(".csv") else f"unknown schedule {name!r}"
+        yield "plan.schedule", f"{missing}{suggestion(name, known)} (known: {listing(known)}, or a file.csv)"
+    elif schedule.num_stages not in (None, plan.pp):
+        yield "plan.pp", f"{name} is for {schedule.num_stages} stages, but pp is {plan.pp}"
+    elif plan.vpp > 1 and schedule.chunks == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need an interleaved schedule, not {name}"
-    elif SCHEDULES[name].chunks not in (None, plan.vpp):
-        yield "plan.vpp", f"{name} needs {SCHEDULES[name].chunks} chunks per stage, but vpp is {plan.vpp}"
+    elif schedule.chunks not in (None, plan.vpp):
+        yield "plan.vpp", f"{name} needs {schedule.chunks} chunks per stage, but vpp is {plan.vpp}"
     elif plan.vpp > 1 and plan.pp == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need pp > 1"
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.program.schedules import SCHEDULES
+from simulator.program.schedules.play import finish
 
 NUM_CHUNKS = {name: schedule.chunks for name, schedule in SCHEDULES.items()}
 
@@ -26,7 +27,7 @@ def test_each_forward_and_backward_once_in_a_possible_order(
         assert done["F"] == everything
         assert sorted(done["B"] + done["I"]) == everything
         assert done["I"] == done["W"]
-    assert finish(name, stages, count, chunks, dict.fromkeys("FBIW", 1.0)) is not None
+    assert finish(SCHEDULES[name], stages, count, chunks, dict.fromkeys("FBIW", 1.0)) is not None
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
@@ -45,35 +46,6 @@ def test_parts_of_the_model_stand_on_all_stages_and_in_a_row(name: str) -> None:
                     assert placement.neighbour(*following, -1) == (stage, chunk)
                 else:
                     assert following is None
-
-
-def finish(name: str, stages: int, count: int, chunks: int, seconds: dict[str, float]) -> float | None:
-    """Play the stages against each other: when the last action ends, None if they wait for each other for ever."""
-    placement = SCHEDULES[name].placement(stages, chunks)
-    schedules = [SCHEDULES[name](stage, stages, count, chunks) for stage in range(stages)]
-    done: dict[tuple[str, int, int, int], float] = {}
-    position, free = [0] * stages, [0.0] * stages
-    moved = True
-    while moved:
-        moved = False
-        for stage, actions in enumerate(schedules):
-            while position[stage] < len(actions):
-                action = actions[position[stage]]
-                needs = []
-                if action.op != "F":
-                    needs.append(("F" if action.op in "BI" else "G", stage, action.chunk))
-                peer = placement.neighbour(stage, action.chunk, -1 if action.op == "F" else +1)
-                if peer is not None and action.op != "W":
-                    needs.append(("F" if action.op == "F" else "G", *peer))
-                if any((*need, action.micro_batch) not in done for need in needs):
-                    break
-                start = max([free[stage], *(done[*need, action.micro_batch] for need in needs)])
-                free[stage] = start + seconds[action.op]
-                written = "G" if action.op in "BI" else action.op
-                done[written, stage, action.chunk, action.micro_batch] = free[stage]
-                position[stage] += 1
-                moved = True
-    return max(free) if all(p == len(a) for p, a in zip(position, schedules, strict=True)) else None
 
 
 @pytest.mark.parametrize(("name", "limit"), [("1f1b", 1), ("zb-h1", 1), ("zb-v", 2)])
@@ -95,8 +67,8 @@ def test_no_stage_keeps_more_than_the_first_one_of_1f1b(
 @given(st.integers(1, 10), st.integers(0, 20))
 def test_zb_h1_has_a_third_of_the_bubble_of_1f1b(stages: int, more: int) -> None:
     count = stages + more
-    ours = finish("zb-h1", stages, count, 1, {"F": 1.0, "I": 1.0, "W": 1.0})
-    theirs = finish("1f1b", stages, count, 1, {"F": 1.0, "B": 2.0})
+    ours = finish(SCHEDULES["zb-h1"], stages, count, 1, {"F": 1.0, "I": 1.0, "W": 1.0})
+    theirs = finish(SCHEDULES["1f1b"], stages, count, 1, {"F": 1.0, "B": 2.0})
     assert ours is not None and theirs is not None
     assert ours - 3 * count == (stages - 1)
     assert theirs - 3 * count == 3 * (stages - 1)
@@ -106,7 +78,7 @@ def test_zb_h1_has_a_third_of_the_bubble_of_1f1b(stages: int, more: int) -> None
 @given(st.integers(1, 10), st.integers(0, 20))
 def test_zb_v_waits_only_for_the_skew_between_stages(stages: int, more: int) -> None:
     count = 2 * stages + more
-    seconds = finish("zb-v", stages, count, 2, dict.fromkeys("FIW", 0.5))
+    seconds = finish(SCHEDULES["zb-v"], stages, count, 2, dict.fromkeys("FIW", 0.5))
     assert seconds == 3 * count + (stages - 1) / 2
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from simulator.program.schedules.placement import Placement, loop
@@ -30,7 +32,8 @@ class Schedule:
     model stand, given (stages, chunks per stage). `period`: micro-batches after which its steady state repeats itself,
     given (stages, chunks); None where it never does. `flushes`: every step drains the pipeline before the next one
     begins; otherwise an update comes once per step, or `updates_each_micro_batch`. `versions`: copies of the
-    parameters that stage s of p keeps, because micro-batches under way began with older ones.
+    parameters that stage s of p keeps, because micro-batches under way began with older ones. `num_stages` and
+    `num_micro_batches`: the only numbers that it is made for, None for any.
     """
 
     name: str
@@ -41,6 +44,8 @@ class Schedule:
     flushes: bool = True
     updates_each_micro_batch: bool = False
     versions: Callable[[int, int], int] = lambda stage, num_stages: 1
+    num_stages: int | None = None
+    num_micro_batches: int | None = None
 
     def __call__(self, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
         return self.order(stage, num_stages, num_micro_batches, chunks)
@@ -57,6 +62,26 @@ def register(name: str, **properties: Any) -> Callable[[Order], Order]:
         return function
 
     return keep
+
+
+def find_schedule(name: str) -> Schedule | None:
+    """The registered schedule of that name, or the one in a CSV file (see `importers.pipeline_csv`); None if neither.
+
+    Raises ScheduleError for a file that holds none.
+    """
+    if name in SCHEDULES or not name.endswith(".csv"):
+        return SCHEDULES.get(name)
+    path = Path(name).expanduser()
+    if not path.is_file():
+        return None
+    return _from_file(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _from_file(path: Path, changed: int) -> Schedule:
+    from simulator.importers.pipeline_csv import read_schedule
+
+    return read_schedule(path)
 
 
 from simulator.program.schedules import (  # noqa: E402,F401  table of contents
