@@ -60,7 +60,7 @@ class Blueprint:
         members = np.bincount(folded.folding.rank_class).tolist()
         ranks = folded.representatives.tolist()
         names = [f"stage {s} (rank {r})" for s, r in zip(self.stage_of_class, ranks, strict=True)]
-        setting.draft = Draft(_resources(folded), names, members)
+        setting.draft = Draft(resources_of(folded), names, members)
         for pricing, stage, chains in zip(self.pricings, self.stage_of_class, self.chains, strict=True):
             Step(setting, pricing, stage, chains).build()
         return Built(setting.draft.finish(), setting, folded, self.stage_of_class)
@@ -135,7 +135,7 @@ def communicators(cluster: Cluster, grid: Grid, library: CollectiveCalibration) 
     return Communicators(grid, build_topology(cluster), cost)
 
 
-def _resources(folded: FoldedCommunicators) -> list[Resource]:
+def resources_of(folded: FoldedCommunicators) -> list[Resource]:
     """One GPU per rank class, then one link per link class."""
     topology, folding = folded.communicators.topology, folded.folding
     sizes = np.bincount(folding.rank_class).tolist()

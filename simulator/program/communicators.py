@@ -265,8 +265,8 @@ def _restricted(layer: GroupLayer, position: Ints) -> GroupLayer:
 
 def _link_colours(topology: Topology, links: Ints) -> Ints:
     """Equal numbers for links of equal kind and capacity."""
-    keys = np.stack([topology.kind[links], _bits(topology.capacity[links])], axis=1)
-    return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+    _, rate = np.unique(topology.capacity[links], return_inverse=True)
+    return topology.kind[links].astype(np.int64) * (len(links) + 1) + rate.ravel()
 
 
 LAID_IN_RINGS = frozenset({"ring", "chain", "tree", "hierarchical"})
@@ -372,10 +372,7 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
     scale_up = [topology.hardware[int(h)].scale_up for h in np.unique(topology.gpu_hardware[members])]
     hosts = [topology.hardware[int(h)].host_link for h in np.unique(topology.gpu_hardware[members])]
     ways = scale_up if node.interconnect.kind in ("nvswitch", "nvlink_mesh") else hosts
-    nic = float("inf")
-    for index in np.unique(nodes):
-        here = np.unique(topology.gpu_port[members[nodes == index]])
-        nic = min(nic, float(topology.ports.bandwidth[here].sum()))
+    nic = _nic_bandwidth(topology, members) if num_nodes > 1 else 0.0
     return GroupShape(
         num_ranks=len(members),
         num_nodes=num_nodes,
@@ -385,16 +382,20 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
         scale_up_bandwidth=min(
             (topology.scale_up_bandwidth(members), *(w.bandwidth for w in ways if w is not None))
         ),
-        nic_bandwidth=nic if num_nodes > 1 else 0.0,
+        nic_bandwidth=nic,
         hop_latency=latency if num_nodes > 1 else 0.0,
     )
+
+
+def _nic_bandwidth(topology: Topology, members: Ints) -> float:
+    """Bytes/s of all NICs that the members of one node use, the slowest node's."""
+    num_ports = len(topology.ports)
+    pairs = np.unique(topology.gpu_node[members] * num_ports + topology.gpu_port[members])
+    starts = np.flatnonzero(np.diff(pairs // num_ports, prepend=-1))
+    return float(np.add.reduceat(topology.ports.bandwidth[pairs % num_ports], starts).min())
 
 
 def _row_hash(rows: Ints) -> Ints:
     """A 62-bit number per row, equal for equal rows."""
     weights = np.arange(1, rows.shape[1] + 1, dtype=np.int64) * 0x9E3779B1 % (1 << 31)
     return (rows + 1) @ weights
-
-
-def _bits(values: NDArray[np.float64]) -> Ints:
-    return np.ascontiguousarray(values).view(np.int64)
