@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 Request = tuple[str, str, float]
 """(axis, operation, bytes): axis is one of the grid's, or pair+1 / pair-1 / tied for pipeline neighbours."""
 
+FoldingKey = tuple[tuple[tuple[str, str], ...], bool, tuple[int, ...]]
 CostModel = Callable[[str, float, GroupShape], CollectiveCost]
 
 
@@ -40,7 +41,7 @@ class Communicators:
         self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
         self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
         self._layers: dict[tuple[str, str], tuple[GroupLayer, Feeds]] = {}
-        self._foldings: dict[tuple[tuple[tuple[str, str], ...], bool], FoldedCommunicators] = {}
+        self._foldings: dict[FoldingKey, FoldedCommunicators] = {}
 
     def members(self, axis: str) -> Ints:
         """[groups, size] ranks."""
@@ -74,15 +75,20 @@ class Communicators:
             self._costs[key] = self.cost_model(op, size, shape)
         return self._costs[key]
 
-    def fold(self, requests: Iterable[Request], enabled: bool = True) -> FoldedCommunicators:
-        """Fold ranks, groups and links for everything that `requests` will send."""
+    def fold(
+        self, requests: Iterable[Request], enabled: bool = True, by_replica: tuple[int, ...] = ()
+    ) -> FoldedCommunicators:
+        """Fold ranks, groups and links for everything that `requests` will send.
+
+        Replicas (positions along dp) with another number in `by_replica` are never folded together.
+        """
         patterns = {
             (axis, pattern)
             for axis, op, size in set(requests)
             for pattern in self._patterns(axis, op, size)
             if pattern != "none"
         }
-        key = (tuple(sorted(patterns)), enabled)
+        key = (tuple(sorted(patterns)), enabled, by_replica)
         if key not in self._foldings:
             self._foldings[key] = FoldedCommunicators(self, *self._folding(*key))
         return self._foldings[key]
@@ -91,7 +97,9 @@ class Communicators:
         """What an operation of the axis draws on: copies are their own pattern."""
         return [op] if axis == host_copies.AXIS else [cost.pattern for cost in self.costs(axis, op, size)]
 
-    def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
+    def _folding(
+        self, patterns: tuple[tuple[str, str], ...], enabled: bool, by_replica: tuple[int, ...]
+    ) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
         found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
         used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
@@ -100,6 +108,9 @@ class Communicators:
         layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
         stages = self.grid.coordinate("pp")
         colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
+        if by_replica:
+            numbers = np.array(by_replica)[self.grid.coordinate("dp")]
+            colour = colour * (max(by_replica) + 1) + numbers
         return fold(colour, _link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:

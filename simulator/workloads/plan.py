@@ -182,6 +182,11 @@ class Plan(Named):
         description="Blocks of each stage, or virtual stage in order; auto: as even in time as embedding and head "
         "allow; an even split if left out.",
     )
+    replica_batches: Literal["even", "proportional", "balanced"] | tuple[int, ...] = Field(
+        default="even",
+        description="Micro-batches of each data-parallel replica: as many for all; by the peak of their GPUs; so that "
+        "the last finishes as early as can be; or as listed (virtual nodes). Uneven ones add up to the global batch.",
+    )
     sequence_parallel: bool = Field(
         default=False,
         description="Split norms, dropout and residuals over tp by tokens (Korthikanti et al. 2022).",

@@ -47,6 +47,9 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
     plan = workload.plan
     dp = plan.data_parallel(num_gpus)
     step = plan.micro_batch * dp
+    if plan.replica_batches != "even":
+        yield from _check_uneven_batches(workload, dp)
+        return
     if workload.global_batch % step:
         message = (
             f"{workload.global_batch} is not divisible by micro_batch {plan.micro_batch} x dp {dp} = {step}"
@@ -63,6 +66,24 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
             f"global_batch {workload.global_batch} / (micro_batch {plan.micro_batch} x dp {dp})"
         )
         yield "plan.schedule", message
+
+
+def _check_uneven_batches(workload: Workload, dp: int) -> Faults:
+    """Uneven replicas: whole micro-batches in all, at least one each; and nothing that every micro-batch shares."""
+    plan = workload.plan
+    total, rest = divmod(workload.global_batch, plan.micro_batch)
+    given = plan.replica_batches
+    if rest:
+        yield "global_batch", f"{workload.global_batch} is not divisible by micro_batch {plan.micro_batch}"
+    elif total < dp:
+        yield "global_batch", f"{total} micro-batches do not give one to each of {dp} replicas"
+    elif not isinstance(given, str) and (len(given) != dp or sum(given) != total or min(given) < 1):
+        wanted = f"{dp} numbers of at least 1 that add up to {total}"
+        yield "plan.replica_batches", f"{list(given)}: needs {wanted} (global_batch / micro_batch)"
+    if plan.zero > 1:
+        yield "plan.zero", f"zero {plan.zero} meets after every micro-batch, of which replicas have unequal numbers"
+    if plan.schedule_name == "interleaved" and plan.pp > 1:
+        yield "plan.schedule", "interleaved needs equal numbers of micro-batches, but replica_batches are uneven"
 
 
 def _fixed_micro_batches(plan: Plan) -> int | None:
