@@ -34,7 +34,9 @@ class Placement:
 @lru_cache(maxsize=1 << 14)  # every transfer of a step asks
 def _neighbour(placement: Placement, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
     part = placement.parts[stage][chunk] + step
-    found = [(s, c) for s, held in enumerate(placement.parts) for c, other in enumerate(held) if other == part]
+    found = [
+        (s, c) for s, held in enumerate(placement.parts) for c, other in enumerate(held) if other == part
+    ]
     return next((place for place in found if place[1] == chunk), found[0] if found else None)
 
 
