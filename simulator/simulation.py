@@ -117,7 +117,8 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
     setting = plan.setting
     if setting.overlaps_steps:
         return _run_endlessly(plan, options)
-    if options.periodic and not options.trace and setting.request is None:  # requests overtake each other
+    regular = setting.request is None and not setting.replica_counts  # requests overtake each other
+    if options.periodic and not options.trace and regular:
         schedule = setting.plan.schedule_name
         shorter = lengths(schedule, setting.plan.pp, setting.plan.vpp, setting.num_micro_batches)
         for count, period in shorter:

@@ -40,7 +40,7 @@ def command(
 
         scatter_figure(by_source).savefig(plot)
     if intervals is not None:
-        intervals.write_text(_interval_yaml(by_source), encoding="utf-8")
+        write_intervals(by_source, intervals)
     if as_json:
         typer.echo(_json(by_source))
     else:
@@ -94,6 +94,19 @@ def _json(by_source: dict[str, list[Row]]) -> str:
     scores = {source: asdict(score(rows)) for source, rows in by_source.items()}
     mean = sum(s["mape"] for s in scores.values()) / len(scores) if scores else None
     return json.dumps({"sources": scores, "mape": mean}, indent=2)
+
+
+MIXTURES = "_moe"
+"""Sources of mixtures of experts end so; they are harder to predict and have an interval of their own."""
+
+
+def write_intervals(by_source: dict[str, list[Row]], path: Path) -> None:
+    """Two catalogue files: `path` for dense models, and beside it one for mixtures of experts."""
+    dense = {name: rows for name, rows in by_source.items() if not name.endswith(MIXTURES)}
+    mixtures = {name: rows for name, rows in by_source.items() if name.endswith(MIXTURES)}
+    for found, target in ((dense, path), (mixtures, path.with_stem(f"{path.stem}-mixtures"))):
+        if len(found) > 1:
+            target.write_text(_interval_yaml(found), encoding="utf-8")
 
 
 def _interval_yaml(by_source: dict[str, list[Row]]) -> str:

@@ -54,8 +54,9 @@ def page(kind: Kind) -> str:
     ]
     owner = kind.owner()
     if isinstance(owner, Registry):
-        lines += [f"`{owner.discriminator}` says which: {', '.join(f'`{name}`' for name in owner)}.", ""]
-    for cls in _with_parts(kind.classes()):
+        names = ", ".join(f"`{name}`" for name in owner if _is_ours(owner[name]))
+        lines += [f"`{owner.discriminator}` says which: {names}.", ""]
+    for cls in _with_parts(tuple(filter(_is_ours, kind.classes()))):
         lines += _section(cls, kind)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -69,9 +70,16 @@ def _with_parts(classes: tuple[type[BaseModel], ...]) -> Iterator[type[BaseModel
         yield cls
         for field in cls.model_fields.values():
             for owner in owners(field.annotation, field.metadata):
-                if not isinstance(owner, Registry) and owner not in seen | elsewhere:
-                    seen.add(owner)
-                    waiting.append(owner)
+                parts = owner.classes.values() if isinstance(owner, Registry) else (owner,)
+                for part in parts:
+                    if part not in seen | elsewhere:
+                        seen.add(part)
+                        waiting.append(part)
+
+
+def _is_ours(cls: type[BaseModel]) -> bool:
+    """Whether the class comes with the package: a family that a test or a user has registered is not documented."""
+    return cls.__module__.partition(".")[0] == Registry.__module__.partition(".")[0]
 
 
 def _section(cls: type[BaseModel], kind: Kind) -> list[str]:

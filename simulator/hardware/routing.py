@@ -82,12 +82,15 @@ def ring_routes_of(topology: Topology, group: IntArray, source: IntArray, destin
 def scale_up_bandwidth_of(topology: Topology, members: IntArray) -> float:
     """See `Topology.scale_up_bandwidth`."""
     members = np.asarray(members, dtype=np.int64)
-    slowest = np.inf
-    for node in np.unique(topology.gpu_node[members]):
-        here = members[topology.gpu_node[members] == node]
+    members = members[np.argsort(topology.gpu_node[members], kind="stable")]
+    starts = np.flatnonzero(np.diff(topology.gpu_node[members], prepend=-1))
+    distinct: dict[tuple[int, int, bytes], tuple[int, IntArray]] = {}
+    for here in np.split(members, starts[1:]):
         if len(here) > 1:
-            slowest = min(slowest, _ring_bandwidth(topology, int(node), topology.gpu_local[here]))
-    return float(slowest)
+            node, places = int(topology.gpu_node[here[0]]), topology.gpu_local[here]
+            key = (int(topology.node_group[node]), int(topology.node_hardware[node]), places.tobytes())
+            distinct.setdefault(key, (node, places))
+    return min((_ring_bandwidth(topology, *one) for one in distinct.values()), default=float("inf"))
 
 
 def _ring_bandwidth(topology: Topology, node: int, positions: IntArray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -12,7 +13,8 @@ from simulator.costs.kernels import calibration_for
 from simulator.costs.power import rested
 from simulator.costs.software import SoftwareProfile
 from simulator.hardware.cluster import Cluster
-from simulator.hardware.topology import build_topology
+from simulator.hardware.topology import Topology, build_topology
+from simulator.program import shares
 from simulator.program.chains import Chain
 from simulator.program.communicators import Communicators, FoldedCommunicators
 from simulator.program.draft import Draft
@@ -60,7 +62,7 @@ class Blueprint:
         members = np.bincount(folded.folding.rank_class).tolist()
         ranks = folded.representatives.tolist()
         names = [f"stage {s} (rank {r})" for s, r in zip(self.stage_of_class, ranks, strict=True)]
-        setting.draft = Draft(_resources(folded), names, members)
+        setting.draft = Draft(resources_of(folded), names, members)
         for pricing, stage, chains in zip(self.pricings, self.stage_of_class, self.chains, strict=True):
             Step(setting, pricing, stage, chains).build()
         return Built(setting.draft.finish(), setting, folded, self.stage_of_class)
@@ -80,9 +82,21 @@ def blueprint(
     progress = library.threads or 1, library.request
     setting = Setting(workload, software, grid, count, options.collapse, *progress)
     topology = build_topology(cluster)
-    folded = communicators(cluster, grid, library).fold(setting.requests(), options.fold)
+    groups = communicators(cluster, grid, library)
+    folded = groups.fold(setting.requests(), options.fold)
+    pricings = _pricings(setting, folded, topology)
+    if plan.replica_batches != "even":
+        setting.replica_counts = _replica_counts(setting, pricings)
+        folded = groups.fold(setting.requests(), options.fold, setting.replica_counts)
+        pricings = _pricings(setting, folded, topology)
+    stages = grid.coordinate("pp")[folded.representatives]
+    return Blueprint(setting, folded, pricings, tuple(stages.tolist()), [{} for _ in pricings])
+
+
+def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology) -> list[ClassPricing]:
+    """What operations cost each rank class."""
     setting.communicators = folded
-    stages = grid.coordinate("pp")
+    stages = setting.grid.coordinate("pp")
     gpus = [topology.hardware[int(topology.gpu_hardware[rank])] for rank in folded.representatives]
     pricings = []
     alike = len(set(gpus)) == 1
@@ -93,10 +107,27 @@ def blueprint(
         priced = tuple(
             (setting.holding(gpu, stage), rested(c)) for gpu, c in zip(kinds, calibrations, strict=True)
         )
-        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), software, folded)
+        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), setting.software, folded)
         pricings.append(pricing.under_power_limit(setting.operations(stage), calibrations))
-    stage_of_class = tuple(stages[folded.representatives].tolist())
-    return Blueprint(setting, folded, pricings, stage_of_class, [{} for _ in pricings])
+    return pricings
+
+
+def _replica_counts(setting: Setting, pricings: Sequence[ClassPricing]) -> tuple[int, ...]:
+    """Micro-batches of each replica, as the plan divides them."""
+    plan, grid, folded = setting.plan, setting.grid, setting.communicators
+    total = setting.workload.global_batch // plan.micro_batch
+    if not isinstance(plan.replica_batches, str):
+        return plan.replica_batches
+    peaks = [pricing.gpus[0][0].peak(setting.workload.precision) for pricing in pricings]
+    stages = grid.coordinate("pp")[folded.representatives].tolist()
+    times = [
+        pricing.seconds(setting.operations(stage)) for pricing, stage in zip(pricings, stages, strict=True)
+    ]
+    replica = grid.coordinate("dp")
+    ranks = [np.unique(folded.folding.rank_class[replica == i]).tolist() for i in range(grid.dp)]
+    if plan.replica_batches == "proportional":
+        return shares.proportional(total, [min(peaks[c] for c in classes) for classes in ranks])
+    return shares.balanced(total, [max(times[c] for c in classes) for classes in ranks])
 
 
 def build(
@@ -135,7 +166,7 @@ def communicators(cluster: Cluster, grid: Grid, library: CollectiveCalibration) 
     return Communicators(grid, build_topology(cluster), cost)
 
 
-def _resources(folded: FoldedCommunicators) -> list[Resource]:
+def resources_of(folded: FoldedCommunicators) -> list[Resource]:
     """One GPU per rank class, then one link per link class."""
     topology, folding = folded.communicators.topology, folded.folding
     sizes = np.bincount(folding.rank_class).tolist()

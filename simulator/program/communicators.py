@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 Request = tuple[str, str, float]
 """(axis, operation, bytes): axis is one of the grid's, or pair+1 / pair-1 / tied for pipeline neighbours."""
 
+FoldingKey = tuple[tuple[tuple[str, str], ...], bool, tuple[int, ...]]
 CostModel = Callable[[str, float, GroupShape], CollectiveCost]
 
 
@@ -40,7 +41,7 @@ class Communicators:
         self._shapes: dict[str, tuple[list[GroupShape], Ints]] = {}
         self._costs: dict[tuple[str, float, GroupShape], CollectiveCost] = {}
         self._layers: dict[tuple[str, str], tuple[GroupLayer, Feeds]] = {}
-        self._foldings: dict[tuple[tuple[tuple[str, str], ...], bool], FoldedCommunicators] = {}
+        self._foldings: dict[FoldingKey, FoldedCommunicators] = {}
 
     def members(self, axis: str) -> Ints:
         """[groups, size] ranks."""
@@ -74,15 +75,20 @@ class Communicators:
             self._costs[key] = self.cost_model(op, size, shape)
         return self._costs[key]
 
-    def fold(self, requests: Iterable[Request], enabled: bool = True) -> FoldedCommunicators:
-        """Fold ranks, groups and links for everything that `requests` will send."""
+    def fold(
+        self, requests: Iterable[Request], enabled: bool = True, by_replica: tuple[int, ...] = ()
+    ) -> FoldedCommunicators:
+        """Fold ranks, groups and links for everything that `requests` will send.
+
+        Replicas (positions along dp) with another number in `by_replica` are never folded together.
+        """
         patterns = {
             (axis, pattern)
             for axis, op, size in set(requests)
             for pattern in self._patterns(axis, op, size)
             if pattern != "none"
         }
-        key = (tuple(sorted(patterns)), enabled)
+        key = (tuple(sorted(patterns)), enabled, by_replica)
         if key not in self._foldings:
             self._foldings[key] = FoldedCommunicators(self, *self._folding(*key))
         return self._foldings[key]
@@ -91,7 +97,9 @@ class Communicators:
         """What an operation of the axis draws on: copies are their own pattern."""
         return [op] if axis == host_copies.AXIS else [cost.pattern for cost in self.costs(axis, op, size)]
 
-    def _folding(self, patterns: tuple[tuple[str, str], ...], enabled: bool) -> tuple[Folding, Ints]:
+    def _folding(
+        self, patterns: tuple[tuple[str, str], ...], enabled: bool, by_replica: tuple[int, ...]
+    ) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
         found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
         used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
@@ -100,6 +108,9 @@ class Communicators:
         layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
         stages = self.grid.coordinate("pp")
         colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
+        if by_replica:
+            numbers = np.array(by_replica)[self.grid.coordinate("dp")]
+            colour = colour * (max(by_replica) + 1) + numbers
         return fold(colour, _link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
@@ -265,8 +276,8 @@ def _restricted(layer: GroupLayer, position: Ints) -> GroupLayer:
 
 def _link_colours(topology: Topology, links: Ints) -> Ints:
     """Equal numbers for links of equal kind and capacity."""
-    keys = np.stack([topology.kind[links], _bits(topology.capacity[links])], axis=1)
-    return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+    _, rate = np.unique(topology.capacity[links], return_inverse=True)
+    return topology.kind[links].astype(np.int64) * (len(links) + 1) + rate.ravel()
 
 
 LAID_IN_RINGS = frozenset({"ring", "chain", "tree", "hierarchical"})
@@ -372,10 +383,7 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
     scale_up = [topology.hardware[int(h)].scale_up for h in np.unique(topology.gpu_hardware[members])]
     hosts = [topology.hardware[int(h)].host_link for h in np.unique(topology.gpu_hardware[members])]
     ways = scale_up if node.interconnect.kind in ("nvswitch", "nvlink_mesh") else hosts
-    nic = float("inf")
-    for index in np.unique(nodes):
-        here = np.unique(topology.gpu_port[members[nodes == index]])
-        nic = min(nic, float(topology.ports.bandwidth[here].sum()))
+    nic = _nic_bandwidth(topology, members) if num_nodes > 1 else 0.0
     return GroupShape(
         num_ranks=len(members),
         num_nodes=num_nodes,
@@ -385,16 +393,20 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
         scale_up_bandwidth=min(
             (topology.scale_up_bandwidth(members), *(w.bandwidth for w in ways if w is not None))
         ),
-        nic_bandwidth=nic if num_nodes > 1 else 0.0,
+        nic_bandwidth=nic,
         hop_latency=latency if num_nodes > 1 else 0.0,
     )
+
+
+def _nic_bandwidth(topology: Topology, members: Ints) -> float:
+    """Bytes/s of all NICs that the members of one node use, the slowest node's."""
+    num_ports = len(topology.ports)
+    pairs = np.unique(topology.gpu_node[members] * num_ports + topology.gpu_port[members])
+    starts = np.flatnonzero(np.diff(pairs // num_ports, prepend=-1))
+    return float(np.add.reduceat(topology.ports.bandwidth[pairs % num_ports], starts).min())
 
 
 def _row_hash(rows: Ints) -> Ints:
     """A 62-bit number per row, equal for equal rows."""
     weights = np.arange(1, rows.shape[1] + 1, dtype=np.int64) * 0x9E3779B1 % (1 << 31)
     return (rows + 1) @ weights
-
-
-def _bits(values: NDArray[np.float64]) -> Ints:
-    return np.ascontiguousarray(values).view(np.int64)

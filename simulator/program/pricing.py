@@ -51,6 +51,17 @@ class ClassPricing:
     def transfer(self, collective: Collective) -> Transfer | None:
         return self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
 
+    def seconds(self, operations: Iterable[tuple[Operation, int]]) -> float:
+        """Kernels and collectives (each so many times) one after the other."""
+        total = 0.0
+        for operation, count in operations:
+            if isinstance(operation.what, Collective):
+                transfer = self.transfer(operation.what)
+                total += count * (transfer.seconds if transfer is not None else 0.0)
+            else:
+                total += count * self.kernel_seconds(operation.what)
+        return total
+
     def launch(self, kernels: int, backward: bool) -> float:
         return kernels * (self.software.launch_backward if backward else self.software.launch)
 

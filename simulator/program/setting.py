@@ -62,6 +62,8 @@ class Setting:
     collapse: bool = True
     num_scheduled: int = field(init=False, default=0)
     """Micro-batches per step that the program under construction really runs (see `steady_state`)."""
+    replica_counts: tuple[int, ...] = field(init=False, default=())
+    """Micro-batches of each replica where they differ."""
     num_steps: int = field(init=False, default=1)
     """Steps that it runs one into the other."""
     threads: int = 1
@@ -292,6 +294,13 @@ class Setting:
             layer, shard = p.layer, p.shard
             for operation in (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)):
                 yield operation, count
+
+    def count_of(self, rank_class: int) -> int:
+        """Micro-batches that the ranks of a class run per step."""
+        if not self.replica_counts:
+            return self.num_scheduled
+        rank = int(self.communicators.representatives[rank_class])
+        return self.replica_counts[int(self.grid.coordinate("dp")[rank])]
 
     # --- what will be sent ---
 

@@ -47,16 +47,18 @@ class Step:
     behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
     _last: int | None = None
+    count: int = field(init=False)  # micro-batches per step
 
     def __post_init__(self) -> None:
+        self.count = self.setting.count_of(self.pricing.rank_class)
         self.rank = RankBuilder(self.setting, self.pricing.rank_class)
         self.host = HostTraffic(self.setting, self.pricing, self.rank)
 
     def build(self) -> None:
         setting, plan = self.setting, self.setting.plan
         self._reside()
-        steps = (setting.num_scheduled, setting.num_chunks, setting.num_steps)
-        updates = setting.num_scheduled if setting.schedule.updates_each_micro_batch else 1
+        steps = (self.count, setting.num_chunks, setting.num_steps)
+        updates = self.count if setting.schedule.updates_each_micro_batch else 1
         for index, actions in enumerate(rounds(setting.schedule, self.stage, plan.pp, *steps)):
             self._round(actions, begins_step=index % updates == 0)
 
@@ -71,7 +73,7 @@ class Step:
             self._gather_everything()
         if self._asks_ahead:
             pp, chunks = setting.plan.pp, setting.num_chunks
-            every = [setting.schedule(stage, pp, setting.num_scheduled, chunks) for stage in range(pp)]
+            every = [setting.schedule(stage, pp, self.count, chunks) for stage in range(pp)]
             self.asked, self.behind = asked_after(every, chunks)[self.stage], []
         for action in actions.actions:
             if action.op == "F":
@@ -306,7 +308,7 @@ class Step:
             not setting.plan.zero3.reshard_after_forward or (is_last and setting.plan.pp == 1)
         )
         if position < setting.kept_units(content):
-            keeps = direction == "forward" or (micro_batch + 1) % setting.num_scheduled != 0
+            keeps = direction == "forward" or (micro_batch + 1) % self.count != 0
         if keeps or key not in self.gathered or after < 0:
             return
         del self.gathered[key]
@@ -319,7 +321,7 @@ class Step:
         setting = self.setting
         is_last = (
             micro_batch + 1
-        ) % setting.num_scheduled == 0  # also of what belongs to no micro-batch (-1)
+        ) % self.count == 0  # also of what belongs to no micro-batch (-1)
         ends: list[int] = []
         for chain in reductions(setting, unit, is_last):
             needs = list(deps)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Ranks = NDArray[np.int64]
 AXES = ("tp", "cp", "dp", "pp")
 EXPERT_AXES = ("edp", "ep", "etp")
+TENSOR_AXES = ("tp_z", "tp", "tp_x")
+"""Dimensions of tensor parallelism from the outermost; with one of each but tp, tp is all of them."""
 SUBDIVIDED = {
     "shard": ("dp_cp", "shard"),
     "replicate": ("dp_cp", "shard"),
@@ -41,6 +43,9 @@ class Grid:
     Of the ranks that hold the same parameters (dp_cp), runs of `shard` share them out and `replicate` goes across;
     runs of `secondary` share out a second copy. Experts in that plane are shared out over `eshard`. An expert group is
     made of runs of `domain` ranks (`ep_inside`) that share a node.
+
+    Tensor parallelism may have three dimensions, `tp_x` innermost, then `tp`, then `tp_z`; the place of tp in the order
+    is then that of all three together.
     """
 
     tp: int = 1
@@ -54,6 +59,8 @@ class Grid:
     shard: int | None = None
     secondary: int | None = None
     domain: int | None = None
+    tp_x: int = 1
+    tp_z: int = 1
 
     @staticmethod
     def of(plan: Plan, num_gpus: int) -> Grid:
@@ -70,7 +77,14 @@ class Grid:
             shard=plan.zero3.shard_group,
             secondary=plan.zero3.secondary_group,
             domain=plan.experts.domain,
+            tp_x=plan.tp_x,
+            tp_z=plan.tp_z,
         )
+
+    @property
+    def tensor(self) -> int:
+        """Ranks that split every layer, over all dimensions of tensor parallelism."""
+        return self.tp * self.tp_x * self.tp_z
 
     @property
     def expert_tp(self) -> int:
@@ -78,12 +92,12 @@ class Grid:
 
     @property
     def world(self) -> int:
-        return self.tp * self.cp * self.dp * self.pp
+        return self.tensor * self.cp * self.dp * self.pp
 
     @cached_property
     def ranks(self) -> Ranks:
         """Array of ranks with one dimension per axis, in the order tp, cp, dp, pp."""
-        sizes = [getattr(self, axis) for axis in reversed(self.order)]
+        sizes = [self.tensor if axis == "tp" else getattr(self, axis) for axis in reversed(self.order)]
         grid = np.arange(self.world, dtype=np.int64).reshape(sizes)
         names = list(reversed(self.order))
         return grid.transpose([names.index(axis) for axis in AXES])
@@ -104,7 +118,7 @@ class Grid:
             "eshard": self._expert_shard,
             "ereplicate": self.tp * self.dp * self.cp // (self.ep * self.expert_tp * self._expert_shard),
             "world": self.world,
-            "model": self.tp * self.pp,
+            "model": self.tensor * self.pp,
         }
         return sizes[axis] if axis in sizes else int(getattr(self, axis))
 
@@ -129,7 +143,10 @@ class Grid:
 
     def groups(self, axis: str) -> Ranks:
         """Process groups of an axis, shape [groups, size]; members in ascending rank order of the axis."""
-        tp, cp, dp, pp = (getattr(self, a) for a in AXES)
+        tp, cp, dp, pp = self.tensor, self.cp, self.dp, self.pp
+        if axis in TENSOR_AXES:
+            cube = np.moveaxis(self.ranks, 0, -1).reshape(-1, self.tp_z, self.tp, self.tp_x)
+            return np.moveaxis(cube, TENSOR_AXES.index(axis) + 1, -1).reshape(-1, self.size(axis))
         if axis in AXES:
             return np.moveaxis(self.ranks, AXES.index(axis), -1).reshape(-1, self.size(axis))
         if axis in ("ulysses", "ring"):

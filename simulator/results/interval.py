@@ -33,13 +33,13 @@ class Interval(Named):
     rows: int = Field(description="Measured steps behind it.")
 
 
-@lru_cache(maxsize=1)
-def step_interval() -> Interval | None:
-    """The interval of the catalogue; None where there is none yet."""
+@lru_cache(maxsize=2)
+def step_interval(name: str) -> Interval | None:
+    """An interval of the catalogue; None where there is none yet."""
     from simulator.description import DescriptionError, load
 
     try:
-        interval: Interval = load("interval", "steps")
+        interval: Interval = load("interval", name)
     except DescriptionError:
         return None
     return interval
@@ -47,7 +47,8 @@ def step_interval() -> Interval | None:
 
 def bounds(step: float, built: Built) -> tuple[float | None, float | None]:
     """(low, high) seconds around a predicted step; null until earned."""
-    interval = step_interval()
+    experts = any(unit.whole.experts for stage in built.setting.content for unit in stage)
+    interval = step_interval("steps-mixtures" if experts else "steps")
     if interval is None:
         return None, None
     width = interval.transferred if _is_transferred(built) else 1.0

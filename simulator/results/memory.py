@@ -153,6 +153,8 @@ def _host_memory(built: Built, timeline: Timeline) -> HostMemory:
 def _waiting_bytes(built: Built, timeline: Timeline) -> float:
     """Most bytes of activations of one rank that are in host memory at a time."""
     most = 0.0
+    if not built.setting.offloads_activations:
+        return most
     for rank_class in range(len(built.program.members)):
         changes: list[tuple[float, float]] = []
         for task, began in zip(built.program.tasks, timeline.start.tolist(), strict=True):

@@ -120,7 +120,9 @@ class Study(Named):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        raise_if_any([*self._check_names(), *self._check_settings(), *self._check_expressions(), *self._check_ranges()])
+        raise_if_any(
+            [*self._check_names(), *self._check_settings(), *self._check_expressions(), *self._check_ranges()]
+        )
         return self
 
     def _check_names(self) -> Iterator[tuple[str, str]]:
@@ -140,7 +142,10 @@ class Study(Named):
                 yield f"fits.{key}.published", f"{len(fit.published)} numbers for {len(fit.ours)} expressions"
 
     def _check_settings(self) -> Iterator[tuple[str, str]]:
-        for where, case in (("base", self.base), *((f"cases.{name}", case) for name, case in self.cases.items())):
+        for where, case in (
+            ("base", self.base),
+            *((f"cases.{name}", case) for name, case in self.cases.items()),
+        ):
             keys = [("set", key) for key in case.set] + [("derived", key) for key in case.derived]
             keys += [("over", key) for key in case.over if "." in key]
             for field, key in keys:

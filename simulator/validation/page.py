@@ -135,13 +135,15 @@ def one_line_formula(row: StepRow, efficiency: float = 0.575, peak: float = 312e
 def _coverage(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
     if len(by_source) < 2:
         return []
+    by_source = {name: rows for name, rows in by_source.items() if not name.endswith("_moe")}
     found = intervals(by_source)
     return [
         "## Interval around a prediction",
         "",
         f"`step_time_low_s` and `step_time_high_s` are the predicted time times {found.low:.3f} and {found.high:.3f},",
-        "the 5 % and 95 % quantiles of measured over predicted, every source weighing the same. With each source",
-        f"left out in turn, the interval of the others holds {found.by_source['all']:.0%} of its rows on average over rows:",
+        "for dense models (mixtures of experts have an interval of their own): the 5 % and 95 % quantiles of measured",
+        "over predicted, every source weighing the same. With each source left out in turn, the interval of the others",
+        f"holds {found.by_source['all']:.0%} of its rows, on average over rows:",
         "",
         "| source | rows inside |",
         "| --- | ---: |",

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Gemm
+from simulator.workloads.prefetch import prefetched
 from simulator.workloads.shard import MEGATRON_FUSIONS, Shard
 
 RECOMPUTED = ("block", "prediction")
@@ -225,12 +226,12 @@ def _transient_bytes(layer: Layer, shard: Shard) -> float:
 
 @lru_cache(maxsize=1024)
 def _forward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
-    return _joined(module.forward(shard) for module in layer.modules)
+    return prefetched(_joined(module.forward(shard) for module in layer.modules))
 
 
 @lru_cache(maxsize=1024)
 def _backward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
-    return _joined(module.backward(shard) for module in reversed(layer.modules))
+    return prefetched(_joined(module.backward(shard) for module in reversed(layer.modules)))
 
 
 @lru_cache(maxsize=1024)

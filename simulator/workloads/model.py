@@ -55,6 +55,11 @@ class Model(Named):
         return None
 
     @property
+    def splits_over_grid(self) -> bool:
+        """Whether its layers can be split over more than one dimension of tensor parallelism."""
+        return False
+
+    @property
     def attention_heads(self) -> int | None:
         """Heads that context parallelism may exchange for tokens; None without attention."""
         return None

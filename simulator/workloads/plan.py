@@ -111,7 +111,7 @@ class Experts(Description):
         default=None,
         gt=0,
         description="GPUs of an expert group that share a node: a token crosses to another node once for all its "
-        "experts there and is handed on inside (DeepEP, HybridEP). Once per GPU or expert, whatever the nodes, if left out.",
+        "experts there and is handed on inside (DeepEP, HybridEP). Nodes make no difference if left out.",
     )
     dispatch_dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
         default=None, description="Type in which tokens travel to experts; that of activations if left out."
@@ -144,10 +144,22 @@ class Offload(Description):
 
 
 class Plan(Named):
-    """Ranks = tp x cp x dp x pp; ep and the tp of experts divide the plane of tp, cp and dp."""
+    """Ranks = tp (x tp_x x tp_z) x cp x dp x pp; ep and the tp of experts divide the plane of tp, cp and dp."""
 
     kind: Literal["plan"] = Field(default="plan", description="Always `plan`.")
     tp: int = Field(default=1, gt=0, description="Tensor parallelism: GPUs that split every layer.")
+    tp_x: int = Field(
+        default=1,
+        gt=0,
+        description="Second dimension of tensor parallelism (AxoNN's X; tp is its Y): splits the width of the residual "
+        "stream.",
+    )
+    tp_z: int = Field(
+        default=1,
+        gt=0,
+        description="Third dimension of tensor parallelism (AxoNN's Z): splits the samples of a micro-batch and shares "
+        "out the weights.",
+    )
     pp: int = Field(default=1, gt=0, description="Pipeline parallelism: stages that split the layers.")
     vpp: int = Field(default=1, gt=0, description="Model chunks per stage (interleaved schedule).")
     cp: int = Field(default=1, gt=0, description="Context parallelism: GPUs that split every sequence.")
@@ -169,6 +181,11 @@ class Plan(Named):
         default=None,
         description="Blocks of each stage, or virtual stage in order; auto: as even in time as embedding and head "
         "allow; an even split if left out.",
+    )
+    replica_batches: Literal["even", "proportional", "balanced"] | tuple[int, ...] = Field(
+        default="even",
+        description="Micro-batches of each data-parallel replica: as many for all; by the peak of their GPUs; so that "
+        "the last finishes as early as can be; or as listed (virtual nodes). Uneven ones add up to the global batch.",
     )
     sequence_parallel: bool = Field(
         default=False,
@@ -247,7 +264,12 @@ class Plan(Named):
     @property
     def model_ranks(self) -> int:
         """GPUs of one replica."""
-        return self.tp * self.cp * self.pp
+        return self.tensor_ranks * self.cp * self.pp
+
+    @property
+    def tensor_ranks(self) -> int:
+        """GPUs that split every layer, over all dimensions."""
+        return self.tp * self.tp_x * self.tp_z
 
     @property
     def expert_tp(self) -> int:

@@ -24,16 +24,22 @@ def check_ranks(workload: Workload, num_gpus: int) -> Faults:
     plan = workload.plan
     if plan.dp is None:
         if num_gpus % plan.model_ranks:
-            equation = f"tp {plan.tp} x pp {plan.pp} x cp {plan.cp} = {plan.model_ranks}"
+            equation = f"tp {_tensor(plan)} x pp {plan.pp} x cp {plan.cp} = {plan.model_ranks}"
             yield "plan.tp", f"{equation} ranks per replica do not divide the {num_gpus} GPUs of the cluster"
         return
     ranks = plan.model_ranks * plan.dp
     if ranks != num_gpus:
-        equation = f"tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} = {ranks} ranks"
+        equation = f"tp {_tensor(plan)} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} = {ranks} ranks"
         key = next(
             (f"plan.{axis}" for axis in ("dp", "pp", "tp", "cp") if getattr(plan, axis) != 1), "plan.dp"
         )
         yield key, f"{equation}, but the cluster has {num_gpus} GPUs"
+
+
+def _tensor(plan: Plan) -> str:
+    if plan.tensor_ranks == plan.tp:
+        return str(plan.tp)
+    return f"{plan.tp} x tp_x {plan.tp_x} x tp_z {plan.tp_z}"
 
 
 def check_batch(workload: Workload, num_gpus: int) -> Faults:
@@ -41,6 +47,9 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
     plan = workload.plan
     dp = plan.data_parallel(num_gpus)
     step = plan.micro_batch * dp
+    if plan.replica_batches != "even":
+        yield from _check_uneven_batches(workload, dp)
+        return
     if workload.global_batch % step:
         message = (
             f"{workload.global_batch} is not divisible by micro_batch {plan.micro_batch} x dp {dp} = {step}"
@@ -57,6 +66,24 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
             f"global_batch {workload.global_batch} / (micro_batch {plan.micro_batch} x dp {dp})"
         )
         yield "plan.schedule", message
+
+
+def _check_uneven_batches(workload: Workload, dp: int) -> Faults:
+    """Uneven replicas: whole micro-batches in all, at least one each; and nothing that every micro-batch shares."""
+    plan = workload.plan
+    total, rest = divmod(workload.global_batch, plan.micro_batch)
+    given = plan.replica_batches
+    if rest:
+        yield "global_batch", f"{workload.global_batch} is not divisible by micro_batch {plan.micro_batch}"
+    elif total < dp:
+        yield "global_batch", f"{total} micro-batches do not give one to each of {dp} replicas"
+    elif not isinstance(given, str) and (len(given) != dp or sum(given) != total or min(given) < 1):
+        wanted = f"{dp} numbers of at least 1 that add up to {total}"
+        yield "plan.replica_batches", f"{list(given)}: needs {wanted} (global_batch / micro_batch)"
+    if plan.zero > 1:
+        yield "plan.zero", f"zero {plan.zero} meets after every micro-batch, of which replicas have unequal numbers"
+    if plan.schedule_name == "interleaved" and plan.pp > 1:
+        yield "plan.schedule", "interleaved needs equal numbers of micro-batches, but replica_batches are uneven"
 
 
 def _fixed_micro_batches(plan: Plan) -> int | None:
@@ -102,6 +129,24 @@ def check_model_sharding(workload: Workload) -> Faults:
     plan = workload.plan
     for key, message in workload.model.sharding_faults(plan.tp, plan.cp, plan.ep, plan.experts.tp):
         yield f"plan.{key}", message
+
+
+def check_tensor_grid(workload: Workload) -> Faults:
+    """More dimensions of tensor parallelism: widths and samples divide, and nothing else splits tokens."""
+    plan, model = workload.plan, workload.model
+    if plan.tp_x * plan.tp_z == 1:
+        return
+    key = "plan.tp_x" if plan.tp_x > 1 else "plan.tp_z"
+    if not model.splits_over_grid:
+        yield key, f"{model.name or 'this model'} splits over tp alone"
+    for other, used in (("sequence_parallel", plan.sequence_parallel), ("cp", plan.cp > 1)):
+        if used:
+            yield key, f"does not go with {other}"
+    if plan.micro_batch % plan.tp_z:
+        yield "plan.tp_z", f"{plan.tp_z} does not divide micro_batch {plan.micro_batch}"
+    hidden = getattr(model, "hidden", plan.tp_x)
+    if hidden % plan.tp_x:
+        yield "plan.tp_x", f"{plan.tp_x} does not divide hidden {hidden}"
 
 
 def check_experts(workload: Workload) -> Faults:
@@ -268,6 +313,7 @@ def check_recompute(workload: Workload) -> Faults:
 
 WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_model_sharding,
+    check_tensor_grid,
     check_experts,
     check_sequence,
     check_context_exchange,

@@ -30,6 +30,8 @@ class Shard:
     micro_batch: int
     sequence_length: int
     tp: int = 1
+    tp_x: int = 1  # with tp_z: tensor parallelism over a grid whose Y is tp (see modules.tensor_grid)
+    tp_z: int = 1
     cp: int = 1
     ep: int = 1
     expert_tp: int | None = None  # ranks that split one expert; tp if None
@@ -58,8 +60,16 @@ class Shard:
 
     @property
     def norm_tokens(self) -> int:
-        """Tokens of a micro-batch in norm, dropout and residual: divided by tp under sequence parallelism."""
-        return self.tokens // self.tp if self.sequence_parallel else self.tokens
+        """Tokens of a micro-batch in norm, dropout and residual: divided by tp under sequence parallelism.
+
+        On a tensor grid, where X splits the width of these tensors, as many whole tokens as that makes.
+        """
+        return self.tokens // self.tp if self.sequence_parallel else self.tokens // self.tp_x
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether tensor parallelism has more than one dimension."""
+        return self.tp_x * self.tp_z > 1
 
     @property
     def ulysses(self) -> int:

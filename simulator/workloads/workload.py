@@ -103,9 +103,11 @@ class Workload(Named):
         plan = self.plan
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
         return Shard(
-            micro_batch=plan.micro_batch,
+            micro_batch=plan.micro_batch // plan.tp_z,
             sequence_length=self.sequence_length,
             tp=plan.tp,
+            tp_x=plan.tp_x,
+            tp_z=plan.tp_z,
             cp=plan.cp,
             ep=plan.ep,
             expert_tp=plan.expert_tp,

@@ -117,9 +117,9 @@ def test_malformed_files(
     content, expected = MALFORMED[what]
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
-    start = time.perf_counter()
+    start = time.process_time()  # the machine may be busy with other tests
     lines = check(monkeypatch, capsys, "bad.yaml")
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert any(expected in line for line in lines), lines
     for line in lines:
         assert LINE.fullmatch(line), line

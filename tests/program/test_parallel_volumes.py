@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.engine.engine import execute
-from simulator.program.builder import build
+from simulator.program.builder import BuildOptions, build
 from tests.program.scenarios import LIBRARY, cluster, software, workload
 
 RATE = 0.9  # achieved fraction of a NIC: links are drawn on by bytes over it
@@ -69,3 +69,35 @@ def test_experts_on_other_nodes_are_reached_four_times_per_layer(load: str) -> N
     expected = 3 * 4 * 3 / 4 * rows * WIDTH * 2.0 + 2 * 3 / 4 * dense
     assert float(timeline.use[nic]) * RATE == pytest.approx(expected, rel=1e-9)
     assert experts == 3 * 8 * 3 * WIDTH * 128 / 4  # held by one rank: nobody to reduce with
+
+
+@pytest.mark.parametrize("x, y, z", [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 1, 2), (2, 2, 1), (1, 2, 2)])
+def test_a_tensor_grid_over_nodes_moves_the_bytes_of_its_layers(x: int, y: int, z: int) -> None:
+    """Every rank a node of its own: what leaves a NIC is what the rank's rings send."""
+    job = workload(global_batch=4, micro_batch=4, zero=0, tp_x=x, tp=y, tp_z=z)
+    assert job.faults_on(4) == []
+    built = build(cluster(4, 1, 1), job, software(overlap={**OVERLAP, "tp": False}), LIBRARY)
+    timeline = execute(built.program)
+    nics = [i for i, r in enumerate(built.program.resources) if r.kind == "nic_out"]
+    expected, ranks = 0.0, {"tp_x": x, "tp": y, "tp_z": z}
+    rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+    for placed in built.setting.content[0][0].layers:
+        for operation in (*placed.layer.forward(placed.shard), *placed.layer.backward(placed.shard)):
+            if operation.is_collective:
+                what, n = operation.what, ranks[operation.what.axis]
+                expected += rounds[what.op] * (n - 1) / n * what.size
+    moved = sum(float(timeline.use[nic]) for nic in nics) / len(nics) * RATE
+    assert moved == pytest.approx(expected, rel=1e-9)
+
+
+OVERLAP = {"dp_gradients": True, "dp_parameters": False, "tp": True, "pp": True}
+
+
+@pytest.mark.parametrize("x, y, z", [(2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 2, 2)])
+def test_folded_and_unfolded_tensor_grids_agree(x: int, y: int, z: int) -> None:
+    job = workload(global_batch=16, micro_batch=4, zero=1, tp_x=x, tp=y, tp_z=z)
+    steps = [
+        execute(build(cluster(4, 4, 2), job, software(), LIBRARY, BuildOptions(fold=fold)).program).makespan
+        for fold in (True, False)
+    ]
+    assert steps[0] == pytest.approx(steps[1], rel=1e-9)

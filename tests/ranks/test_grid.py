@@ -86,3 +86,12 @@ def test_expert_groups_are_made_of_runs_that_share_a_node() -> None:
     grid = Grid(dp=8, ep=4, domain=2)
     assert grid.groups("ep_inside").tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert grid.groups("ep_across").tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
+
+
+def test_tensor_parallelism_of_three_dimensions_has_x_innermost() -> None:
+    grid = Grid(tp=2, tp_x=2, tp_z=2, dp=2)
+    assert grid.world == 16
+    assert grid.groups("tp_x").tolist()[:2] == [[0, 1], [2, 3]]
+    assert grid.groups("tp").tolist()[:2] == [[0, 2], [1, 3]]
+    assert grid.groups("tp_z").tolist()[:2] == [[0, 4], [1, 5]]
+    assert grid.groups("dp").tolist()[0] == [0, 8]

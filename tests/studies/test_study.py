@@ -97,7 +97,10 @@ def test_a_case_that_cannot_run_is_a_fault_and_not_a_number() -> None:
         run_study(
             study(
                 cases={
-                    "many": {"over": {"plan.pp": [2], "workload.global_batch": [4]}, "set": {"plan.schedule": "gpip"}}
+                    "many": {
+                        "over": {"plan.pp": [2], "workload.global_batch": [4]},
+                        "set": {"plan.schedule": "gpip"},
+                    }
                 }
             )
         )

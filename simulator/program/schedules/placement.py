@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,16 @@ class Placement:
 
         Where a part exists twice (pipelines that run both ways), a micro-batch stays with the chunk it began in.
         """
-        part = self.parts[stage][chunk] + step
-        found = [(s, c) for s, held in enumerate(self.parts) for c, other in enumerate(held) if other == part]
-        return next((place for place in found if place[1] == chunk), found[0] if found else None)
+        return _neighbour(self, stage, chunk, step)
+
+
+@lru_cache(maxsize=1 << 14)  # every transfer of a step asks
+def _neighbour(placement: Placement, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
+    part = placement.parts[stage][chunk] + step
+    found = [
+        (s, c) for s, held in enumerate(placement.parts) for c, other in enumerate(held) if other == part
+    ]
+    return next((place for place in found if place[1] == chunk), found[0] if found else None)
 
 
 def loop(num_stages: int, chunks: int) -> Placement:

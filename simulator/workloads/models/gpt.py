@@ -32,6 +32,10 @@ class GPT(Transformer):
     embedding_norm: bool = Field(default=False, description="Whether a norm follows the embedding (BLOOM).")
 
     @property
+    def splits_over_grid(self) -> bool:
+        return True
+
+    @property
     def tied(self) -> bool:
         return self.tied_embeddings
 

@@ -110,6 +110,10 @@ class Llama(GatedTransformer):
     family: Literal["llama"] = Field(default="llama", description="Always `llama`.")
     ffn: int = Field(gt=0, description="Width of the gated feed-forward layer.")
 
+    @property
+    def splits_over_grid(self) -> bool:
+        return True
+
     def _block(self) -> Layer:
         modules = (*self._attention(self.sliding_window), *self._mlp())
         return Layer("block", "block", modules, self.hidden, self.hidden)

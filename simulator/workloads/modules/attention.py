@@ -85,7 +85,7 @@ class CoreAttention(Module):
 
     def _scores(self, shard: Shard, m: int, n: int, k: int, label: str) -> Operation:
         gemm = Gemm(m, n, k, shard.dtype, batch=shard.micro_batch * self.num_heads(shard))
-        return Operation(f"{self.name}.{label}", gemm)
+        return Operation(f"{self.name}.{label}", gemm, useful=1.0 / shard.tp_x)
 
     def _unfused_forward(self, shard: Shard) -> list[Operation]:
         queries, keys = shard.sequence_length // shard.cp, shard.sequence_length
@@ -159,7 +159,8 @@ class CoreAttention(Module):
             shard.attention,
             backward,
         )
-        return Operation(f"{self.name}.{'backward' if backward else 'forward'}", kernel)
+        label = f"{self.name}.{'backward' if backward else 'forward'}"
+        return Operation(label, kernel, useful=1.0 / shard.tp_x)  # X ranks repeat one another's heads
 
     def output_bytes(self, shard: Shard) -> float:
         """The result for the tokens on this GPU."""

@@ -22,6 +22,7 @@ from simulator.workloads.modules.gemms import (
     then_reduce,
     weight_gradient,
 )
+from simulator.workloads.modules.tensor_grid import Tile
 from simulator.workloads.operators import Gemm
 
 ALTERNATE = "alternate_matmul"
@@ -67,13 +68,26 @@ class ColumnLinear(Module):
 
     def parameters(self, shard: Shard) -> Parameters:
         width = sum(self._widths(shard))
-        vectors = width if self.bias else 0
+        vectors, weights = width if self.bias else 0, self.inputs // shard.tp_x * width // shard.tp_z
         if not self.vocab:
-            return Parameters(matrices=self.inputs * width, vectors=vectors)
+            return Parameters(matrices=weights, vectors=vectors)
         held = not self.borrowed and (self.owner or shard.separate_head)
-        return Parameters(embeddings=self.inputs * width if held else 0, vectors=vectors)
+        return Parameters(embeddings=weights if held else 0, vectors=vectors)
+
+    def _tile(self, shard: Shard) -> Tile:
+        return Tile(
+            name=self.name,
+            inputs=self.inputs // shard.tp_x,
+            widths=self._widths(shard),
+            dtype=gemm_dtype(self, shard),
+            forward_axis="tp_x",
+            backward_axis="tp",
+            useful=self._useful(shard),
+        )
 
     def forward(self, shard: Shard) -> list[Operation]:
+        if shard.on_grid:
+            return self._tile(shard).forward(shard)
         dtype = gemm_dtype(self, shard)
         operations: list[Operation] = []
         if not (
@@ -104,6 +118,8 @@ class ColumnLinear(Module):
         return replace(self, parts=again, packed="", bias=False).forward(shard)
 
     def backward(self, shard: Shard) -> list[Operation]:
+        if shard.on_grid:
+            return self._tile(shard).backward(shard)
         dtype, size = gemm_dtype(self, shard), full_bytes(shard, self.inputs)
         widths, useful, name = self._widths(shard), self._useful(shard), self.name
         parallel, gathered = shard.tp > 1, shard.sequence_parallel and shard.tp > 1
@@ -170,11 +186,24 @@ class RowLinear(Module):
     group: str = ""
 
     def parameters(self, shard: Shard) -> Parameters:
+        outputs = self.outputs // shard.tp_x
         return Parameters(
-            matrices=self.inputs // shard.tp * self.outputs, vectors=self.outputs if self.bias else 0
+            matrices=self.inputs // shard.tp * outputs // shard.tp_z, vectors=outputs if self.bias else 0
+        )
+
+    def _tile(self, shard: Shard) -> Tile:
+        return Tile(
+            name=self.name,
+            inputs=self.inputs // shard.tp,
+            widths=(self.outputs // shard.tp_x,),
+            dtype=gemm_dtype(self, shard),
+            forward_axis="tp",
+            backward_axis="tp_x",
         )
 
     def forward(self, shard: Shard) -> list[Operation]:
+        if shard.on_grid:
+            return self._tile(shard).forward(shard)
         dtype, inputs = gemm_dtype(self, shard), self.inputs // shard.tp
         operations = cast(self.name, "input", shard.tokens * inputs, dtype, shard)
         gemm = Operation(f"{self.name}.forward", Gemm(shard.tokens, self.outputs, inputs, dtype))
@@ -188,6 +217,8 @@ class RowLinear(Module):
         return operations
 
     def backward(self, shard: Shard) -> list[Operation]:
+        if shard.on_grid:
+            return self._tile(shard).backward(shard)
         dtype, inputs = gemm_dtype(self, shard), self.inputs // shard.tp
         operations = cast(self.name, "output_gradient", shard.tokens * self.outputs, dtype, shard)
         input_gradient = Operation(

@@ -28,11 +28,12 @@ class Embedding(Module):
         if not self.owner and not shard.separate_head:
             return Parameters()
         rows = shard.padded_vocab(self.vocab) // shard.tp + sum(self.tables)
-        return Parameters(embeddings=rows * self.width)
+        return Parameters(embeddings=rows * (self.width // shard.tp_x) // shard.tp_z)
 
     def forward(self, shard: Shard) -> list[Operation]:
-        size, local = self._size(shard, shard.tokens), self._size(shard, shard.norm_tokens)
-        operations = [Operation(f"{self.name}.forward", MemoryBound("embedding", size, size))]
+        size, local = self._size(shard, shard.tokens // shard.tp_x), self._size(shard, shard.norm_tokens)
+        operations = self._table(shard, "all_gather")
+        operations.append(Operation(f"{self.name}.forward", MemoryBound("embedding", size, size)))
         if shard.tp > 1:
             # rows of other ranks are zeroed, then the partial results are summed
             operations.append(Operation(f"{self.name}.mask", MemoryBound("copy", 0.0, size)))
@@ -46,7 +47,7 @@ class Embedding(Module):
         return operations
 
     def backward(self, shard: Shard) -> list[Operation]:
-        size, local = self._size(shard, shard.tokens), self._size(shard, shard.norm_tokens)
+        size, local = self._size(shard, shard.tokens // shard.tp_x), self._size(shard, shard.norm_tokens)
         operations = []
         if self.dropout:
             what = MemoryBound("dropout_backward", local + self._mask(shard), local)
@@ -57,7 +58,15 @@ class Embedding(Module):
         # a dense gradient of the table is zeroed, then the rows met are added
         rows = self.parameters(shard).total * DTYPE_BYTES[shard.gradient_dtype]
         what = MemoryBound("embedding_backward", 2 * size, rows + size, kernels=2 + len(self.tables))
-        return [*operations, Operation(f"{self.name}.weight_gradient", what, weight_gradient=True)]
+        operations.append(Operation(f"{self.name}.weight_gradient", what, weight_gradient=True))
+        return [*operations, *self._table(shard, "reduce_scatter")]
+
+    def _table(self, shard: Shard, op: str) -> list[Operation]:
+        """On a tensor grid, Z shares out the table: gathered before use, its gradient scattered."""
+        if shard.tp_z == 1:
+            return []
+        size = self.parameters(shard).total * shard.tp_z * shard.bytes
+        return [Operation(f"{self.name}.{op}.table", Collective(op, "tp_z", size, shard.dtype))]
 
     def saved(self, shard: Shard) -> list[Saved]:
         return [Saved(f"{self.name}.mask", self._mask(shard))] if self.dropout else []

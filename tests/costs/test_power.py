@@ -1,0 +1,46 @@
+"""The power limit slows products, never speeds them up, and less the higher it is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.costs.kernels import calibration_for
+from simulator.costs.power import rested, slowdown, unlimited_power
+from simulator.description import load
+from simulator.hardware.gpu import GPU
+
+SHARES = st.floats(0.0, 1.0)
+
+
+def h100(limit: float) -> GPU:
+    gpu: GPU = load("gpu", "h100-sxm", {"power.max": f"{limit} W"})
+    return gpu
+
+
+@given(SHARES, SHARES, st.floats(300.0, 1500.0), st.floats(1.0, 2.0))
+def test_a_higher_limit_never_slows(products: float, rest: float, limit: float, more: float) -> None:
+    streaming = rest * (1.0 - products)
+    low, high = h100(limit), h100(limit * more)
+    calibration = calibration_for(low)
+    slow = slowdown(low, calibration, products, streaming)
+    fast = slowdown(high, calibration, products, streaming)
+    assert slow >= fast >= 1.0
+
+
+def test_products_alone_run_as_slowly_as_long_kernels_were_measured() -> None:
+    gpu = h100(700.0)
+    calibration = calibration_for(gpu)
+    assert abs(slowdown(gpu, calibration, 1.0, 0.0) - (1.0 + calibration.gemm["bf16"].throttle)) < 1e-9
+    assert unlimited_power(gpu, calibration) > 700.0
+
+
+def test_at_full_clock_nothing_is_slower_than_measured() -> None:
+    from simulator.costs.kernels import kernel_seconds
+    from simulator.workloads.operators import Gemm
+
+    gpu = h100(700.0)
+    calibration = calibration_for(gpu)
+    for size in (512, 2048, 8192, 16384):
+        product = Gemm(size, size, size, "bf16")
+        assert kernel_seconds(product, gpu, rested(calibration)) <= kernel_seconds(product, gpu, calibration)

@@ -1,0 +1,71 @@
+"""Published training steps stay predicted as well as the accuracy page says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from simulator.validation import steps
+from simulator.validation.page import mechanism, one_line_formula
+from simulator.validation.step_data import plan_of, rows_of, sources, step_rows, uneven
+from simulator.validation.suites import Row, score
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("source", "most"),
+    [
+        ("korthikanti2022", 0.036),
+        ("megatron_sc21_t1", 0.06),
+        ("megatron_sc21_t2", 0.04),
+        ("llmfoundry", 0.08),
+    ],
+)
+def test_mean_error_of_a_source(source: str, most: float) -> None:
+    rows = [row for row in steps.judge([source]) if isinstance(row, Row)]
+    assert score(rows).mape <= most
+
+
+def test_rows_that_were_fitted_on_are_not_judged() -> None:
+    fitted = [row for row in step_rows() if row.split == "fit"]
+    assert fitted
+    assert not any(steps.wanted(row, None) for row in fitted)
+
+
+def test_every_row_names_its_place_in_the_source() -> None:
+    assert all(row.locator and row.source in sources() for row in step_rows())
+
+
+@pytest.mark.parametrize(("layers", "stages"), [(70, 12), (79, 10), (126, 64)])
+def test_uneven_stages_hold_every_layer(layers: int, stages: int) -> None:
+    counts = uneven(layers, stages)
+    assert sum(counts) == layers
+    assert len(counts) == stages
+    assert min(counts) >= 0
+
+
+def test_the_formula_is_near_what_its_authors_report() -> None:
+    """11.5 % on Korthikanti et al. 2022, table 5."""
+    rows = [row for row in rows_of("korthikanti2022") if "dp8" not in row.row]
+    errors = [abs(one_line_formula(row) / row.step_time - 1) for row in rows if row.step_time]
+    assert sum(errors) / len(errors) == pytest.approx(0.115, abs=0.04)
+
+
+def test_a_miss_without_a_known_reason_says_so() -> None:
+    (row,) = [row for row in step_rows() if row.row == "kor22_22B_full"]
+    assert mechanism(row, 0.5) == "not explained"
+    assert plan_of(row)["tp"] == 8
+
+
+def test_validate_prints_scores_as_json() -> None:
+    from simulator.cli.validate import command
+
+    app = __import__("typer").Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, ["megatron_sc21_t2", "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert set(found) == {"sources", "mape"}
+    assert set(found["sources"]["megatron_sc21_t2"]) >= {"rows", "mape", "bias", "p90", "regret", "unit"}
