@@ -13,6 +13,7 @@ from simulator.program.setting import Setting
 from simulator.program.sharding import gathers, owned_parameters
 from simulator.program.units import layer_units
 from simulator.workloads.layers import Layer, Operation
+from simulator.workloads.modules.gemms import cast
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
 
@@ -49,6 +50,7 @@ def optimizer_step(
         updated = host.update(
             units, after, lambda part, count: update_chain(setting, pricing, [p.layer for p in part], count)
         )
+    updated += _scales(setting, pricing, rank, updated)
     if not updated or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
         return updated
     rank.taken.clear()  # all reductions are through
@@ -58,6 +60,22 @@ def optimizer_step(
         task = rank.communicate(gather, "dp", "gather parameters", "dp", updated)
         awaited += [] if task is None else [task]
     return awaited
+
+
+def _scales(setting: Setting, pricing: ClassPricing, rank: RankBuilder, deps: Sequence[int]) -> list[int]:
+    """With delayed scaling, once a step all ranks that see other tokens of a tensor agree on its largest values."""
+    if not setting.shard.low_precision or setting.shard.scaling != "delayed":
+        return []
+    found: list[int] = []
+    for axis in ("tp", "dp_cp"):
+        transfer = pricing.communicators.latency_only(axis, "all_reduce", LARGEST_VALUES, pricing.rank_class)
+        task = rank.communicate(transfer, "optimizer", "agree on scales", "dp", [*deps, *found])
+        found += [] if task is None else [task]
+    return found[-1:]
+
+
+LARGEST_VALUES = 4096.0
+"""Bytes of the largest values of all tensors of a stage, about: few enough that only latency counts."""
 
 
 def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:
@@ -118,4 +136,16 @@ def update_chain(setting: Setting, pricing: ClassPricing, layers: Sequence[Layer
         count * (written + cost.extra_copies / 2),
         kernels,
     )
-    return chain_of([Operation("update", kernel)], pricing, "optimizer", True)
+    operations = [Operation("update", kernel), *_narrowed(setting, layers, count)]
+    return chain_of(operations, pricing, "optimizer", True)
+
+
+def _narrowed(setting: Setting, layers: Sequence[Layer], count: float) -> list[Operation]:
+    """Once a step, weights are made narrow for the GEMMs to come; sharded ones (count) before they are gathered."""
+    shard = setting.shard
+    if not shard.low_precision or shard.casts_weights:
+        return []
+    if not setting.shards_parameters:
+        held = [layer.parameters(shard) for layer in layers]
+        count = float(sum(one.matrices + one.experts for one in held))
+    return cast("update", "weights", count, shard.gemm_dtype, shard)

@@ -289,6 +289,13 @@ def check_offload(workload: Workload) -> Faults:
         )
 
 
+def check_scaling(workload: Workload) -> Faults:
+    """Formats with block scales have no other."""
+    scaling, precision = workload.plan.scaling, workload.precision
+    if precision in ("mxfp8", "nvfp4") and scaling not in (None, "block"):
+        yield "plan.scaling", f"{precision} is scaled by block, not {scaling}"
+
+
 def check_order(workload: Workload) -> Faults:
     """Each axis stands once in the order."""
     order = workload.plan.order
@@ -322,6 +329,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_sequence_parallel,
     check_zero,
     check_offload,
+    check_scaling,
     check_order,
     check_recompute,
 )

@@ -52,6 +52,12 @@ def warn_offload(workload: Workload, flash: str | None, num_gpus: int) -> Warnin
         yield "plan.offload.optimizer_tier", "has no effect with optimizer: none"
 
 
+def warn_scaling(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Wide GEMMs need no scales."""
+    if workload.plan.scaling is not None and workload.precision not in ("fp8", "mxfp8", "nvfp4"):
+        yield "plan.scaling", f"has no effect with precision {workload.precision}"
+
+
 def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
     """Options of experts for a model that has none, or that a single GPU holds."""
     plan = workload.plan
@@ -87,6 +93,7 @@ WARNINGS: tuple[Callable[[Workload, str | None, int], Warnings], ...] = (
     warn_selective_flash,
     warn_zero,
     warn_offload,
+    warn_scaling,
     warn_experts,
     warn_without_parallelism,
 )

@@ -19,9 +19,10 @@ class Shard:
     """One GPU's share of the model and of the batch, and how the software fuses kernels.
 
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
-    bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, gradient_accumulation (the
-    weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash implementation (flash1,
-    flash2, flash3, cudnn). `recompute` is none, selective or full; selective reruns the modules whose group is in
+    bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, router, permute,
+    norm_cast (the norm writes its output narrow), narrow_gather (tp ranks gather fp8 operands as fp8),
+    gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the
+    flash implementation (flash1, flash2, flash3, cudnn). `recompute` is none, selective or full; selective reruns the modules whose group is in
     `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward) or pipelined (GEMMs
     also cut into pieces). `separate_head`: the head is on another stage than the embedding, so that tied weights
     exist twice.
@@ -39,6 +40,8 @@ class Shard:
     sequence_parallel: bool = False
     dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
     gemm_dtype: str = "bf16"
+    scaling: str = "delayed"  # of narrow GEMMs: delayed | current | block
+    casts_weights: bool = False  # before every use, because they are gathered in the activation type
     attention: str = "flash2"
     recompute: str = "none"
     recompute_groups: frozenset[str] = frozenset({"core_attention"})

@@ -73,6 +73,13 @@ class Workload(Named):
         return "fp16" if self.precision == "fp16" else "fp32"
 
     @property
+    def scaling(self) -> str:
+        """How narrow tensors are scaled."""
+        if self.plan.scaling is not None:
+            return self.plan.scaling
+        return "block" if self.precision in ("mxfp8", "nvfp4") else "delayed"
+
+    @property
     def parameter_dtype(self) -> str:
         """Type in which parameters rest between steps."""
         if self.plan.parameter_dtype is not None:
@@ -123,6 +130,8 @@ class Workload(Named):
             sequence_parallel=plan.sequence_parallel,
             dtype=self.activation_dtype,
             gemm_dtype=self.precision,
+            scaling=self.scaling,
+            casts_weights=plan.zero == 3 and plan.zero3.gather_dtype is None,
             attention=flash if plan.attention == "flash" and flash is not None else "unfused",
             recompute=plan.recompute if recompute is None else recompute,
             recompute_groups=frozenset(plan.recompute_modules),

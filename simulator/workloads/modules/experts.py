@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
-from simulator.workloads.modules.gemms import bias_add, bias_gradient, cast, input_element_bytes
+from simulator.workloads.modules.gemms import (
+    bias_add,
+    bias_gradient,
+    cast,
+    cast_weights,
+    input_element_bytes,
+)
 from simulator.workloads.operators import DTYPE_BYTES, GroupedGemm, MemoryBound
 
 
@@ -78,6 +84,7 @@ class ExpertLinear(Module):
         inputs, outputs = self._shape(shard)
         load = expert_load(shard, self.num_experts, self.top_k)
         operations = cast(self.name, "input", load.gathered * inputs, shard.gemm_dtype, shard)
+        operations += cast_weights(self.name, load.groups * inputs * outputs, shard.gemm_dtype, shard)
         operations.append(self._gemm(load, load.gathered, outputs, inputs, shard, "forward"))
         if self.bias:
             operations.append(bias_add(self.name, load.gathered * outputs, shard))
@@ -87,6 +94,7 @@ class ExpertLinear(Module):
         inputs, outputs = self._shape(shard)
         load = expert_load(shard, self.num_experts, self.top_k)
         operations = cast(self.name, "output_gradient", load.gathered * outputs, shard.gemm_dtype, shard)
+        operations += cast_weights(self.name, load.groups * inputs * outputs, shard.gemm_dtype, shard)
         operations.append(self._gemm(load, load.gathered, inputs, outputs, shard, "input_gradient"))
         operations += self._weight_gradient(load, inputs, outputs, shard)
         if self.bias:

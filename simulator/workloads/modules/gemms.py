@@ -25,18 +25,60 @@ def full_bytes(shard: Shard, width: int) -> float:
     return shard.tokens * width * shard.bytes
 
 
+def gathers_narrow(dtype: str, shard: Shard) -> bool:
+    """Whether tp ranks cast their own tokens and gather them narrow; else they gather first and cast all."""
+    return shard.fused("narrow_gather") and shard.sequence_parallel and DTYPE_BYTES[dtype] < shard.bytes
+
+
+def gathered_bytes(shard: Shard, width: int, dtype: str) -> float:
+    """Of a GEMM operand that tp ranks gather over tokens."""
+    size = input_element_bytes(dtype, shard) if gathers_narrow(dtype, shard) else shard.bytes
+    return shard.tokens * width * size
+
+
+def cast_tokens(dtype: str, shard: Shard) -> int:
+    """Tokens of such an operand that one rank casts."""
+    return shard.norm_tokens if gathers_narrow(dtype, shard) else shard.tokens
+
+
 def collective(label: str, op: str, size: float, shard: Shard, asynchronous: bool = False) -> Operation:
     return Operation(label, Collective(op, "tp", size, shard.dtype), asynchronous=asynchronous)
 
 
-def cast(name: str, tensor: str, elements: float, dtype: str, shard: Shard) -> list[Operation]:
-    """Quantisation before a narrow GEMM: read wide, write row-wise and (for dW) column-wise."""
+def cast(
+    name: str, tensor: str, elements: float, dtype: str, shard: Shard, shared: bool = False
+) -> list[Operation]:
+    """Quantisation before a narrow GEMM: read wide, write row-wise and (for dW) column-wise, by the recipe.
+
+    delayed: one pass, with the scale that earlier steps found. current: a pass for the largest value before it; where
+    tp ranks hold different tokens of the tensor (`shared`), they agree on it. block: a scale per block is written too;
+    4-bit gradients and inputs are also rotated (Hadamard) for the column-wise copy.
+    """
     narrow = DTYPE_BYTES[dtype]
     if narrow >= shard.bytes:
         return []
-    return [
-        Operation(f"{name}.cast_{tensor}", MemoryBound("cast", elements * shard.bytes, 2 * elements * narrow))
-    ]
+    wide, written = elements * shard.bytes, 2 * elements * narrow
+    label = f"{name}.cast_{tensor}"
+    if shard.scaling == "delayed":
+        return [Operation(label, MemoryBound("cast", wide, written))]
+    if shard.scaling == "block":
+        scales = 2 * elements / SCALE_BLOCK[dtype]
+        kernels, passes = (2, 2) if dtype == "nvfp4" else (1, 1)
+        return [Operation(label, MemoryBound("cast", passes * wide, written + scales, kernels))]
+    operations = [Operation(f"{name}.largest_{tensor}", MemoryBound("reduce", wide, 0.0))]
+    if shared and shard.sequence_parallel and shard.tp > 1:
+        largest = Collective("all_reduce", "tp", 4.0, "fp32")
+        operations.append(Operation(f"{name}.largest_{tensor}.all_reduce", largest))
+    return [*operations, Operation(label, MemoryBound("cast", wide, written))]
+
+
+SCALE_BLOCK = {"fp8": 128, "mxfp8": 32, "nvfp4": 16}
+"""Elements that share one scale of a byte (fp8: DeepSeek-V3's 1 x 128, whose scales are fp32 but as few)."""
+
+
+def cast_weights(name: str, elements: float, dtype: str, shard: Shard) -> list[Operation]:
+    """Weights that were gathered wide are made narrow before every use; others once a step, with the update."""
+    return cast(name, "weights", elements, dtype, shard) if shard.casts_weights else []
 
 
 def bias_add(name: str, elements: float, shard: Shard) -> Operation:

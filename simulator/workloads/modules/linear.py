@@ -13,9 +13,12 @@ from simulator.workloads.modules.gemms import (
     bias_add,
     bias_gradient,
     cast,
+    cast_tokens,
+    cast_weights,
     collective,
     full_bytes,
     gather_then,
+    gathered_bytes,
     gemm_dtype,
     input_element_bytes,
     sum_gradients,
@@ -93,7 +96,9 @@ class ColumnLinear(Module):
         if not (
             shard.fused("norm_cast") and self.source.startswith("norm")
         ):  # else the norm writes it narrow
-            operations = cast(self.name, "input", shard.tokens * self.inputs, dtype, shard)
+            elements = cast_tokens(dtype, shard) * self.inputs
+            operations = cast(self.name, "input", elements, dtype, shard, shared=True)
+        operations += cast_weights(self.name, self.inputs * sum(self._widths(shard)), dtype, shard)
         gemms = [
             Operation(
                 f"{self.name}.forward",
@@ -103,7 +108,8 @@ class ColumnLinear(Module):
             for width in self._widths(shard)
         ]
         if shard.sequence_parallel and shard.tp > 1:
-            operations += gather_then(gemms, f"{self.name}.gather", full_bytes(shard, self.inputs), shard)
+            size = gathered_bytes(shard, self.inputs, dtype)
+            operations += gather_then(gemms, f"{self.name}.gather", size, shard)
         else:
             operations += gemms
         if self.bias and not self.separate_bias and not shard.fused("bias"):
@@ -125,8 +131,10 @@ class ColumnLinear(Module):
         parallel, gathered = shard.tp > 1, shard.sequence_parallel and shard.tp > 1
         overlapped = parallel and shard.tp_overlap != "none"
         operations = cast(name, "output_gradient", shard.tokens * sum(widths), dtype, shard)
+        operations += cast_weights(name, self.inputs * sum(widths), dtype, shard)
         if gathered:
-            operations.append(collective(f"{name}.regather", "all_gather", size, shard, overlapped))
+            saved = gathered_bytes(shard, self.inputs, dtype)
+            operations.append(collective(f"{name}.regather", "all_gather", saved, shard, overlapped))
         for index, width in enumerate(widths):
             gemm = Gemm(shard.tokens, self.inputs, width, dtype)
             operations.append(Operation(f"{name}.input_gradient", gemm, useful=useful))
@@ -206,6 +214,7 @@ class RowLinear(Module):
             return self._tile(shard).forward(shard)
         dtype, inputs = gemm_dtype(self, shard), self.inputs // shard.tp
         operations = cast(self.name, "input", shard.tokens * inputs, dtype, shard)
+        operations += cast_weights(self.name, inputs * self.outputs, dtype, shard)
         gemm = Operation(f"{self.name}.forward", Gemm(shard.tokens, self.outputs, inputs, dtype))
         if shard.tp == 1:
             operations.append(gemm)
@@ -220,12 +229,14 @@ class RowLinear(Module):
         if shard.on_grid:
             return self._tile(shard).backward(shard)
         dtype, inputs = gemm_dtype(self, shard), self.inputs // shard.tp
-        operations = cast(self.name, "output_gradient", shard.tokens * self.outputs, dtype, shard)
+        elements = cast_tokens(dtype, shard) * self.outputs
+        operations = cast(self.name, "output_gradient", elements, dtype, shard, shared=True)
+        operations += cast_weights(self.name, inputs * self.outputs, dtype, shard)
         input_gradient = Operation(
             f"{self.name}.input_gradient", Gemm(shard.tokens, inputs, self.outputs, dtype)
         )
         if shard.sequence_parallel and shard.tp > 1:
-            size = full_bytes(shard, self.outputs)
+            size = gathered_bytes(shard, self.outputs, dtype)
             operations += gather_then([input_gradient], f"{self.name}.gradient_gather", size, shard)
         else:
             operations.append(input_gradient)

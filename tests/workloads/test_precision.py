@@ -1,0 +1,128 @@
+"""Casts and scaling traffic of narrow GEMMs, by recipe; wide types need none."""
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.workloads.layers import Shard
+from simulator.workloads.models.llama import Llama
+from simulator.workloads.models.moe import MixtureOfExperts
+from simulator.workloads.operators import Collective, Gemm, MemoryBound
+from simulator.workloads.workload import Workload
+
+SHAPES = {"layers": 1, "hidden": 256, "heads": 16, "vocab": 1024, "max_sequence": 256}
+BLOCK = Llama(**SHAPES, kv_heads=16, ffn=512).layers()[1]
+TOKENS = 512
+WIDE = Shard(micro_batch=2, sequence_length=256)
+NARROW = replace(WIDE, gemm_dtype="fp8")
+# inputs of qkv, projection, gate-up, down; gradients of their outputs
+INPUTS, GRADIENTS = 256 + 256 + 256 + 512, 768 + 256 + 1024 + 256
+
+
+def casts(operations):
+    return [o.what for o in operations if isinstance(o.what, MemoryBound) and ".cast_" in o.label]
+
+
+def bytes_of(kernels):
+    return sum(k.bytes_read for k in kernels), sum(k.bytes_written for k in kernels)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "tf32"])
+def test_types_as_wide_as_activations_need_no_casts(dtype):
+    shard = replace(WIDE, gemm_dtype=dtype, dtype="fp32" if dtype in ("fp32", "tf32") else dtype)
+    assert casts(BLOCK.forward(shard) + BLOCK.backward(shard)) == []
+
+
+def test_delayed_scaling_reads_wide_once_and_writes_both_orders_narrow():
+    """Inputs in forward, output gradients in backward: two bytes in, one byte for each of two copies out."""
+    assert bytes_of(casts(BLOCK.forward(NARROW))) == (2.0 * TOKENS * INPUTS, 2.0 * TOKENS * INPUTS)
+    assert bytes_of(casts(BLOCK.backward(NARROW))) == (2.0 * TOKENS * GRADIENTS, 2.0 * TOKENS * GRADIENTS)
+
+
+def test_current_scaling_reads_once_more_to_find_the_largest_value():
+    operations = BLOCK.forward(replace(NARROW, scaling="current"))
+    largest = [o.what for o in operations if ".largest_" in o.label]
+    assert bytes_of(largest) == (2.0 * TOKENS * INPUTS, 0.0)
+    assert bytes_of(casts(operations)) == bytes_of(casts(BLOCK.forward(NARROW)))
+
+
+def test_ranks_with_different_tokens_agree_on_the_largest_value():
+    """The inputs of both column-parallel projections forward, the gradients of both row-parallel ones backward."""
+    shard = replace(NARROW, scaling="current", tp=4, sequence_parallel=True)
+    for operations in (BLOCK.forward(shard), BLOCK.backward(shard)):
+        agreed = [o for o in operations if o.is_collective and ".largest_" in o.label]
+        assert [(o.what.op, o.what.axis, o.what.size) for o in agreed] == [("all_reduce", "tp", 4.0)] * 2
+
+
+@pytest.mark.parametrize(("dtype", "narrow", "block"), [("mxfp8", 1.0, 32), ("nvfp4", 0.5, 16)])
+def test_block_formats_write_a_scale_per_block(dtype, narrow, block):
+    kernels = casts(BLOCK.forward(replace(NARROW, gemm_dtype=dtype, scaling="block")))
+    passes = 2 if dtype == "nvfp4" else 1  # rotated for the copy that the weight gradient reads
+    read, written = bytes_of(kernels)
+    assert read == passes * 2.0 * TOKENS * INPUTS
+    assert written == pytest.approx(2 * TOKENS * INPUTS * (narrow + 1 / block))
+
+
+def gathered(shard, run):
+    operations = getattr(BLOCK, run)(shard)
+    return [o.what.size for o in operations if isinstance(o.what, Collective) and o.what.op == "all_gather"]
+
+
+def test_software_that_gathers_narrow_casts_its_own_tokens_and_sends_half():
+    wide, narrow = (replace(s, tp=4, sequence_parallel=True) for s in (WIDE, NARROW))
+    fused = replace(narrow, fusions=narrow.fusions | {"narrow_gather"})
+    for run in ("forward", "backward"):
+        assert [2 * size for size in gathered(fused, run)] == gathered(wide, run)
+        assert gathered(narrow, run) == gathered(wide, run)
+    own, _ = bytes_of(casts(BLOCK.forward(fused)))
+    everything, _ = bytes_of(casts(BLOCK.forward(narrow)))
+    assert own == 2.0 * TOKENS * (256 / 4 + 256 / 4 + 256 / 4 + 512 / 4)
+    assert everything == 2.0 * TOKENS * (256 + 256 / 4 + 256 + 512 / 4)
+
+
+def test_weights_gathered_wide_are_cast_before_every_use():
+    fsdp = replace(NARROW, casts_weights=True)
+    matrices = BLOCK.parameters(NARROW).matrices
+    for run in ("forward", "backward"):
+        extra = (
+            bytes_of(casts(getattr(BLOCK, run)(fsdp)))[0] - bytes_of(casts(getattr(BLOCK, run)(NARROW)))[0]
+        )
+        assert extra == 2.0 * matrices
+
+
+def test_experts_are_cast_like_other_projections():
+    block = MixtureOfExperts(**SHAPES, experts=8, top_k=2, expert_ffn=128).layers()[1]
+    kernels = {o.label: o.what for o in block.forward(NARROW) if ".cast_" in o.label}
+    assert kernels["expert_gate_up.cast_input"].bytes_read == 2.0 * TOKENS * 2 * 256
+    assert kernels["expert_down.cast_input"].bytes_read == 2.0 * TOKENS * 2 * 128
+
+
+def test_only_products_of_blocks_run_narrow():
+    model = Llama(**SHAPES, ffn=512)
+    head = model.layers()[-1]
+    assert {o.what.dtype for o in head.forward(NARROW) if isinstance(o.what, Gemm)} == {"bf16"}
+    assert {o.what.dtype for o in BLOCK.forward(NARROW) if isinstance(o.what, Gemm)} == {"fp8"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked", "expected"),
+    [
+        ("fp8", None, "delayed"),
+        ("fp8", "current", "current"),
+        ("mxfp8", None, "block"),
+        ("nvfp4", None, "block"),
+    ],
+)
+def test_scaling_follows_the_format_unless_the_plan_says_otherwise(precision, asked, expected):
+    plan = {} if asked is None else {"scaling": asked}
+    model = {"family": "llama", **SHAPES, "ffn": 512}
+    job = Workload(model=model, global_batch=8, sequence_length=256, precision=precision, plan=plan)
+    assert job.scaling == expected
+
+
+def test_block_formats_refuse_scales_of_tensors():
+    model = {"family": "llama", **SHAPES, "ffn": 512}
+    with pytest.raises(Exception, match="mxfp8 is scaled by block, not current"):
+        Workload(
+            model=model, global_batch=8, sequence_length=256, precision="mxfp8", plan={"scaling": "current"}
+        )
