@@ -21,11 +21,11 @@ class Shard:
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
     bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, router, permute,
     norm_cast (the norm writes its output narrow), narrow_gather (tp ranks gather fp8 operands as fp8),
-    gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the
-    flash implementation (flash1, flash2, flash3, cudnn). `recompute` is none, selective or full; selective reruns the modules whose group is in
-    `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward) or pipelined (GEMMs
-    also cut into pieces). `separate_head`: the head is on another stage than the embedding, so that tied weights
-    exist twice.
+    gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
+    implementation (flash1, flash2, flash3, cudnn). `recompute` is none, selective or full; selective reruns the
+    modules whose group is in `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward)
+    or pipelined (GEMMs also cut into pieces). `separate_head`: the head is on another stage than the embedding, so
+    that tied weights exist twice.
     """
 
     micro_batch: int

@@ -1,0 +1,34 @@
+"""Runs of the catalogue that show a way of spreading a model simulate, and fit or do not fit as they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator import load_cluster, load_workload, simulate
+
+RUNS = {
+    "mixtral-8x7b": ("hgx-h100-cluster", 32, True, "ep"),
+    "qwen3-30b-a3b": ("hgx-h100-cluster", 16, True, "ep"),
+    "llama3-8b-long": ("hgx-h100-cluster", 16, True, "cp"),
+    "llama2-70b-hybrid": ("hgx-h100-cluster", 128, True, "dp"),
+    "llama3-70b-offload": ("hgx-h100-cluster", 16, True, "offload"),
+    "transformer-1t": ("dgx-a100-superpod", 1024, False, "tp"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_takes_time_for_what_it_shows(name: str) -> None:
+    cluster, gpus, fits, kind = RUNS[name]
+    answer = simulate(load_cluster(cluster, gpus=gpus), load_workload(name))
+    assert answer.memory.fits == fits
+    assert answer.breakdown_s[kind] > 0.0 or kind == "cp"  # a ring may hide behind its kernels
+    assert sum(answer.breakdown_s.values()) == pytest.approx(answer.step_time_s, rel=1e-9)
+    assert 0.0 < answer.mfu < 0.7
+
+
+def test_deepseek_v3_agrees_with_its_published_step() -> None:
+    """25.3 s on 1,024 H100 (Megatron-Bridge, performance summary 25.09); nothing was fitted to it."""
+    answer = simulate(load_cluster("hgx-h100-cluster", gpus=1024), load_workload("deepseek-v3"))
+    assert answer.memory.fits
+    assert answer.step_time_s == pytest.approx(25.26, rel=0.2)
+    assert max(answer.breakdown_s, key=lambda kind: answer.breakdown_s[kind]) == "compute"
