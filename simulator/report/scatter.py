@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def scatter_figure(by_source: Mapping[str, Sequence[Row]]) -> Figure:
     """Logarithmic scatter plot over all sources of one suite."""
-    from matplotlib.figure import Figure
+    from simulator.report.picture import Picture
 
-    figure = Figure(figsize=(7, 6), layout="constrained")
+    figure = Picture(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     values = [v for rows in by_source.values() for row in rows for v in (row.measured, row.predicted)]
     low, high = min(values) / 1.3, max(values) * 1.3

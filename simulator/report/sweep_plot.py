@@ -19,10 +19,10 @@ def sweep_figure(table: Sequence[Mapping[str, Any]], x: str, y: str, colour: str
 
     `colour` is a key whose values get colours, if there are not too many of them.
     """
-    from matplotlib.figure import Figure
+    from simulator.report.picture import Picture
 
     fitting = [row for row in table if row.get("memory.fits") is True and _plotted(row, x, y)]
-    figure = Figure(figsize=(7, 5), layout="constrained")
+    figure = Picture(figsize=(7, 5), layout="constrained")
     axes = figure.add_subplot()
     for number, (label, rows) in enumerate(_groups(fitting, colour).items()):
         axes.scatter(

@@ -18,10 +18,10 @@ SMALLEST = 5e-4
 
 def waterfall_figure(losses: Sequence[Loss], mfu: float) -> Figure:
     """Bars in percent of the GPUs' peak."""
-    from matplotlib.figure import Figure
+    from simulator.report.picture import Picture
 
     shown = [loss for loss in losses if abs(loss.share) >= SMALLEST]
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Picture(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     names, left = ["peak"], 1.0
     axes.bar([0], [100.0], color="0.3")
