@@ -27,7 +27,9 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few sizes, few repeats: does everything work?")
     ] = False,
-    stagger: Annotated[str, typer.Option(help="Time between ranks that enter an all-gather or all-to-all.")] = "0 s",
+    stagger: Annotated[
+        str, typer.Option(help="Time between ranks that enter an all-gather or all-to-all.")
+    ] = "0 s",
     device: Annotated[str, typer.Option(help="cpu or cuda; cuda wherever there is a GPU if left out.")] = "",
     real_time: Annotated[
         bool, typer.Option("--real-time", help="Run ahead of other processes where that is allowed.")

@@ -265,7 +265,15 @@ class _Track:
         self._add(phase, flight, flight.seconds_left)
 
 
-KINDS = {"etp": "tp", "tp_x": "tp", "tp_z": "tp", "ulysses": "cp", "ring": "cp", "ep_inside": "ep", "ep_across": "ep"}
+KINDS = {
+    "etp": "tp",
+    "tp_x": "tp",
+    "tp_z": "tp",
+    "ulysses": "cp",
+    "ring": "cp",
+    "ep_inside": "ep",
+    "ep_across": "ep",
+}
 """What the time of an axis is reported as, where that is not its own name."""
 
 COMPUTE_WEIGHT = 1e-13

@@ -319,9 +319,7 @@ class Step:
 
     def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int) -> None:
         setting = self.setting
-        is_last = (
-            micro_batch + 1
-        ) % self.count == 0  # also of what belongs to no micro-batch (-1)
+        is_last = (micro_batch + 1) % self.count == 0  # also of what belongs to no micro-batch (-1)
         ends: list[int] = []
         for chain in reductions(setting, unit, is_last):
             needs = list(deps)

@@ -62,7 +62,9 @@ class Layout:
         return [self.kinds[kind] for kind in self.contents[content]]
 
 
-def layout(layers: Sequence[Layer], placement: Placement, layers_per_stage: Sequence[int] | str | None) -> Layout:
+def layout(
+    layers: Sequence[Layer], placement: Placement, layers_per_stage: Sequence[int] | str | None
+) -> Layout:
     """The layout of a model's layers where a schedule places its parts (see `simulator.program.stages`)."""
     num_stages, num_chunks = len(placement.parts), len(placement.parts[0])
     placed = chunks(layers, num_stages, num_chunks, layers_per_stage, placement)

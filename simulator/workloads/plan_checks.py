@@ -81,9 +81,15 @@ def _check_uneven_batches(workload: Workload, dp: int) -> Faults:
         wanted = f"{dp} numbers of at least 1 that add up to {total}"
         yield "plan.replica_batches", f"{list(given)}: needs {wanted} (global_batch / micro_batch)"
     if plan.zero > 1:
-        yield "plan.zero", f"zero {plan.zero} meets after every micro-batch, of which replicas have unequal numbers"
+        yield (
+            "plan.zero",
+            f"zero {plan.zero} meets after every micro-batch, of which replicas have unequal numbers",
+        )
     if plan.schedule_name == "interleaved" and plan.pp > 1:
-        yield "plan.schedule", "interleaved needs equal numbers of micro-batches, but replica_batches are uneven"
+        yield (
+            "plan.schedule",
+            "interleaved needs equal numbers of micro-batches, but replica_batches are uneven",
+        )
 
 
 def _fixed_micro_batches(plan: Plan) -> int | None:

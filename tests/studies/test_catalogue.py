@@ -8,7 +8,6 @@ from simulator.description import catalogue, load
 from simulator.studies.outcome import run_study
 from simulator.studies.pictures import figure_of
 
-
 LONG = ("axonn",)
 
 

@@ -18,7 +18,13 @@ def implicit_gemm_seconds(kernel: Gemm, chip: Chip, parameters: GemmParameters) 
     """Seconds of a GEMM whose A holds every element `reuse` times."""
     cached = replace(chip, bandwidth=chip.bandwidth * kernel.reuse)
     tiles = gemm_seconds(
-        kernel.m, kernel.n, kernel.k, chip=cached, parameters=parameters, dtype=kernel.dtype, batch=kernel.batch
+        kernel.m,
+        kernel.n,
+        kernel.k,
+        chip=cached,
+        parameters=parameters,
+        dtype=kernel.dtype,
+        batch=kernel.batch,
     )
     elements = kernel.m * kernel.k / kernel.reuse + kernel.n * (kernel.k + kernel.m)
     size = kernel.batch * elements * element_bytes(kernel.dtype)
