@@ -59,9 +59,16 @@ def _seconds(prediction: Any, name: str) -> float:
     return seconds(prediction, name)
 
 
+def _collective(prediction: Any, op: str, size: float) -> float:
+    from simulator.studies.measures import collective
+
+    return collective(prediction, op, size)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "ceil": math.ceil,
+    "collective": _collective,
     "exp": math.exp,
     "floor": math.floor,
     "interpolate": _interpolate,

@@ -1,9 +1,10 @@
-"""What expressions can ask of a prediction beyond its result: time by name."""
+"""What expressions can ask of a prediction beyond its result: time by name, a collective alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator.costs.collectives import collective_seconds
 from simulator.results.breakdown import critical_class
 
 if TYPE_CHECKING:
@@ -18,3 +19,14 @@ def seconds(prediction: Prediction, name: str) -> float:
     mine = sorted({task for lane, queue in queues if lane.rank_class == rank_class for task in queue})
     found = [task for task in mine if name in (program.tasks[task].name, program.tasks[task].label)]
     return float(((timeline.end[found] - timeline.start[found]) * timeline.weight[found]).sum())
+
+
+def collective(prediction: Prediction, op: str, size: float) -> float:
+    """Seconds of one collective over the data-parallel ranks, alone; `size` as `operators.Collective` counts it."""
+    groups = prediction.built.communicators.communicators
+    members = groups.members("dp_cp")
+    if members.shape[1] < 2 or size <= 0.0:
+        return 0.0
+    shapes, which = groups.shapes("dp_cp")
+    shape = shapes[int(which[0])]
+    return collective_seconds(groups.costs("dp_cp", op, float(size))[int(which[0])], shape)
