@@ -56,7 +56,7 @@ def contention_seconds(case: ContentionCase) -> list[float]:
     topology, library = build_topology(cluster), library_for(cluster.nodes[0], cluster.software)
     phases = []
     for op, size, ranks in case.jobs:
-        members = np.array([ranks], dtype=np.int64)
+        members = np.array([sorted(ranks)], dtype=np.int64)  # torch.distributed.new_group puts them in order
         (shape, *_), _ = group_shapes(topology, members)
         cost = collective_cost(op, size, shape, library)
         (_, link, amount), _ = link_loads(
