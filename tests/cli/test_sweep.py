@@ -110,7 +110,8 @@ def test_ctrl_c_keeps_what_is_finished(sweep: Path) -> None:
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate()
-    assert process.returncode in (0, 1)
+    after_the_last_point = (130, -signal.SIGINT)  # while it writes the tables, or Python is on its way out
+    assert process.returncode in (0, 1, *after_the_last_point)
     assert "Traceback" not in told
     if process.returncode == 1:
         assert "--resume goes on" in told

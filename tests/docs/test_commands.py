@@ -57,7 +57,7 @@ def _run(step: Step, folder: Path, shim: Path) -> None:
     command = ["bash", "-c", step.text] if step.language == "console" else [sys.executable, "-c", step.text]
     environment = {"PATH": f"{shim}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == step.exit_code, f"{step.text}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     assert "Traceback" not in done.stderr
