@@ -49,10 +49,10 @@ def command(
         try:
             with _pool(jobs, scheduler) as pool, _watched() as progress:
                 summary = run(described, every, store, pool, progress)
+            table = _write(described, every, store, out, parquet)
         except KeyboardInterrupt:
             typer.echo(f"stopped: {len(store)} results are kept; --resume goes on", err=True)
             raise typer.Exit(FAILED) from None
-        table = _write(described, every, store, out, parquet)
     _tell(described, table, summary, out, as_json)
     raise typer.Exit(FAILED if summary.added.get("failed") else DONE)
 

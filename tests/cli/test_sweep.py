@@ -114,7 +114,7 @@ def test_ctrl_c_keeps_what_is_finished(sweep: Path) -> None:
     assert process.returncode in (0, 1, *after_the_last_point)
     assert "Traceback" not in told
     if process.returncode == 1:
-        assert "--resume goes on" in told
+        assert "--resume goes on" in told, told
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
