@@ -170,7 +170,7 @@ CONTENTION = (
     ContentionCase("three pairs", FABRIC, _all_reduces(MIB, *FAR[:3])),
     ContentionCase("two rings of four", FABRIC, _all_reduces(MIB, (0, 1, 4, 5), (2, 3, 6, 7))),
     ContentionCase(
-        "two rings that alternate between leaves", FABRIC, _all_reduces(MIB, (0, 4, 1, 5), (2, 6, 3, 7))
+        "two rings, ranks given out of order", FABRIC, _all_reduces(MIB, (0, 4, 1, 5), (2, 6, 3, 7))
     ),
     ContentionCase(
         "three jobs of two operations",

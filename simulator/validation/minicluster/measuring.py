@@ -37,14 +37,12 @@ def built(network: Network) -> Iterator[Minicluster]:
         lifecycle.down(name)
 
 
-def flows(minicluster: Minicluster, case: SharingCase) -> list[float]:
-    """Arrival of each flow's last byte, the median of three runs."""
-    from statistics import median
-
+def flows(minicluster: Minicluster, case: SharingCase) -> list[tuple[float, ...]]:
+    """Arrivals of each flow's last byte in three runs."""
     from simulator.calibration.minicluster.flows import run_flows
 
     runs = [[arrived.end for arrived in run_flows(minicluster, case.flows)] for _ in range(3)]
-    return [median(ends) for ends in zip(*runs, strict=True)]
+    return list(zip(*runs, strict=True))
 
 
 def benchmarks(minicluster: Minicluster, cases: Sequence[Case], repeats: int) -> list[Measurement]:

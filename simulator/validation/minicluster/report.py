@@ -105,9 +105,9 @@ def _sharing(suite: Suite, tell: Tell) -> Iterator[Judged]:
             for case in cases:
                 tell(f"sharing: {case.name}")
                 pairs = zip(case.flows, measuring.flows(minicluster, case), predicted[case.name], strict=True)
-                for flow, measured, expected in pairs:
+                for flow, runs, expected in pairs:
                     name = f"{case.name}: {flow.source} to {flow.destination}"
-                    yield judged("sharing", name, measured, expected)
+                    yield judged("sharing", name, median(runs), expected, noise(runs))
 
 
 def _collectives(suite: Suite, tell: Tell) -> Iterator[Judged]:
