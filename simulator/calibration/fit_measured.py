@@ -41,7 +41,10 @@ def refit(path: Path, gpu: GPU, base: KernelCalibration) -> KernelCalibration:
     for part in (_with_gemms, _with_attention, _with_memory):
         found = part(found, results.measurements, chip, note)
     if not found.fits:
-        raise ValueError(f"{path}: no kernels measured (gemm, attention, memory_bound)")
+        raise ValueError(
+            f"{path}: no kernels measured (gemm, attention, memory_bound), or too few: {SETTLED_BY_FEW} gemm of a "
+            "format, two sizes of each operator"
+        )
     return found
 
 
@@ -49,7 +52,7 @@ def _with_gemms(
     calibration: KernelCalibration, measurements: tuple[Measurement, ...], chip: Chip, note: str
 ) -> KernelCalibration:
     rows = _table(
-        {**case.parameters, "batch": 1, "seconds": _seconds(m, "gemm")}
+        {"batch": 1, **case.parameters, "seconds": _seconds(m, "gemm")}
         for m in measurements
         if (case := m.case).benchmark == "gemm" and m.seconds
     )
@@ -82,6 +85,7 @@ def _with_attention(
         for m in measurements
         if m.case.benchmark == "attention" and m.seconds
         for direction in ("forward", "backward")
+        if direction in m.seconds
     )
     if rows.empty:
         return calibration

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.calibration.fit_collectives import Match, Path, fit, residuals
+from simulator.calibration.microbenchmarks.case import Case
 from simulator.calibration.microbenchmarks.store import Results
 from simulator.calibration.microbenchmarks.summary import summarise
 from simulator.costs.collectives import CollectiveCalibration
@@ -33,7 +34,10 @@ class OwnFit:
 
 
 def measured_collectives(results: Results, cluster: Cluster, smallest: float = 0.0) -> list[Measurement]:
-    """Collectives and ping-pongs of at least `smallest` bytes; rank r is GPU r of `cluster`. Medians of repeats."""
+    """Collectives and ping-pongs of at least `smallest` bytes; rank r is GPU r of `cluster`. Medians of repeats.
+
+    Raises ValueError for ranks that the cluster does not have, or has on fewer or more nodes than were measured.
+    """
     from simulator.hardware.topology import build_topology
     from simulator.program.communicators import group_shapes
 
@@ -44,11 +48,27 @@ def measured_collectives(results: Results, cluster: Cluster, smallest: float = 0
         series = "ping_pong" if op == "send_recv" else op
         if series not in measurement.seconds or case["size"] < smallest:
             continue
-        (shape, *_), _ = group_shapes(topology, np.array([case["ranks"]], dtype=np.int64))
+        ranks = np.array([case["ranks"]], dtype=np.int64)
+        if ranks.max() >= len(topology.gpu_node):
+            raise ValueError(
+                f"rank {ranks.max()} was measured, but the cluster has {len(topology.gpu_node)} GPUs"
+            )
+        (shape, *_), _ = group_shapes(topology, ranks)
+        if ranks.size == results.machine.get("num_ranks"):
+            _check_nodes(case, shape.num_nodes, results.machine.get("num_nodes"))
         seconds = summarise(measurement.seconds[series]).median
         dtype = case.parameters.get("dtype", "int8")
         rows.append(Measurement("own", op, dtype, shape, float(case["size"]), seconds, "tune", ""))
     return rows
+
+
+def _check_nodes(case: Case, here: int, measured: int | None) -> None:
+    if measured not in (None, here):
+        raise ValueError(
+            f"{case.parameters.get('op', case.benchmark)} over {len(case['ranks'])} ranks was measured on {measured} "
+            f"nodes, but these GPUs of the cluster are on {here}; where a log used only some GPUs of each node, "
+            "import it with --gpus-per-node"
+        )
 
 
 def fit_own(start: CollectiveCalibration, rows: Sequence[Measurement], source: str) -> OwnFit:

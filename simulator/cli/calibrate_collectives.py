@@ -98,10 +98,12 @@ def _fit_own(
 def machine_text(machine: Mapping[str, Any]) -> str:
     """`gloo, torch 2.13.0, 8 ranks; minicluster: ...; AMD EPYC, 2 cores`."""
     where = machine.get("minicluster") or machine.get("gpu") or machine["device"]
-    return (
-        f"{machine['backend']}, torch {machine['torch']}, {machine['num_ranks']} ranks; {where}; "
-        f"{machine['processor']}, {machine['cores']} cores"
-    )
+    torch, nccl = machine.get("torch"), machine.get("nccl")
+    software = [machine["backend"], f"torch {torch}" if torch else f"NCCL {nccl}" if nccl else ""]
+    told = [", ".join(filter(None, [*software, f"{machine['num_ranks']} ranks"])), where]
+    if "processor" in machine:
+        told.append(f"{machine['processor']}, {machine['cores']} cores")
+    return "; ".join(told)
 
 
 def report(found: Fit, leave_out_ranks: int) -> dict[str, dict[str, Any]]:

@@ -35,9 +35,7 @@ COMMANDS = {
     "minicluster": Entry("minicluster", "A real cluster of network namespaces on this machine."),
     "validate": Entry("validate", "Predicted against measured."),
     "study": Entry("study", "A published system's what-if; ours beside its numbers."),
-    "import": Entry(
-        "import_", "Read what other tools write (config.json, nccl-tests, profiler traces, ...)."
-    ),
+    "import": Entry("import_", "Read measurements of other tools: nccl-tests, torch.profiler."),
     "list": Entry("list_", "Names in the catalogue."),
     "show": Entry("show", "A description with all that it refers to."),
     "check": Entry("check", "Find every fault of description files."),

@@ -3,12 +3,16 @@
 Kernels are told apart by the shapes of the operator that launched them (profile with `record_shapes=True`):
 matrix products, fused attention and operators that only move memory. Collectives carry their own description. A
 trace of CPU operators alone yields those operators' times. Everything else is left out and counted.
+
+A collective's time in the trace of one rank includes waiting for the ranks that come later. Traces of several ranks
+of one job tell the two apart: of the ranks, the last one to come takes the shortest.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +22,7 @@ from typing import Any
 
 from simulator.calibration.microbenchmarks.case import Case
 from simulator.calibration.microbenchmarks.store import Measurement, Results
+from simulator.importers.combining import combined
 from simulator.workloads.operators import DTYPE_BYTES
 
 DTYPES = {
@@ -47,16 +52,45 @@ class Trace:
 
     results: Results
     unread: Mapping[str, int]
+    rank: int = 0
 
 
 Event = Mapping[str, Any]
 
 
+def read_traces(paths: Sequence[Path]) -> Trace:
+    """Traces of one job, or of several on one machine: kernels of all, collectives as the last rank saw them.
+
+    Raises TraceError as `read_trace`, or where ranks did not see a collective equally often; MachineError where the
+    traces are of different machines.
+    """
+    traces = [read_trace(path) for path in paths]
+    together = combined({path: trace.results for path, trace in zip(paths, traces, strict=True)})
+    ranks = sorted({trace.rank for trace in traces})
+    per_rank = [
+        combined(
+            {path: trace.results for path, trace in zip(paths, traces, strict=True) if trace.rank == rank}
+        )
+        for rank in ranks
+    ]
+    measurements = [
+        _as_the_last_rank_saw(measurement.case, per_rank, ranks)
+        if measurement.case.benchmark == "collective"
+        else measurement
+        for measurement in together.measurements
+    ]
+    unread = sum((Counter(trace.unread) for trace in traces), Counter[str]())
+    return Trace(Results(together.machine, tuple(measurements)), dict(unread))
+
+
 def read_trace(path: Path) -> Trace:
     """Read a trace, plain or gzipped. Raises TraceError where it is none, or was recorded without shapes."""
     trace = _load(path)
-    events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    times: dict[str, tuple[Case, str, list[float]]] = {}
+    events = [event for event in trace["traceEvents"] if isinstance(event, dict) and event.get("ph") == "X"]
+    for event in events:
+        if not isinstance(event.get("name"), str) or not isinstance(event.get("dur"), int | float):
+            raise TraceError(f"{path}: an event without name or duration: {json.dumps(event)[:80]}")
+    times: dict[str, tuple[Case, dict[str, list[float]]]] = {}
     unread: Counter[str] = Counter()
     groups = _groups(trace)
     for name, args, seconds in _timed(events):
@@ -65,11 +99,28 @@ def read_trace(path: Path) -> Trace:
             unread[name] += 1
             continue
         case, series = found
-        times.setdefault(f"{case.key} {series}", (case, series, []))[2].append(seconds)
+        times.setdefault(case.key, (case, {}))[1].setdefault(series, []).append(seconds)
     if not times and not any("Input Dims" in event.get("args", {}) for event in events):
         raise TraceError(f"{path}: recorded without shapes; profile with record_shapes=True")
-    measurements = tuple(Measurement(case, 1, {series: taken}) for case, series, taken in times.values())
-    return Trace(Results(_machine(trace), measurements), dict(unread))
+    measurements = tuple(Measurement(case, 1, taken) for case, taken in times.values())
+    rank = int(trace.get("distributedInfo", {}).get("rank", 0))
+    return Trace(Results(_machine(trace), measurements), dict(unread), rank)
+
+
+def _as_the_last_rank_saw(case: Case, per_rank: Sequence[Results], ranks: Sequence[int]) -> Measurement:
+    """Occurrence by occurrence, the shortest time of any rank."""
+    seen = {
+        rank: measurement.seconds[case["op"]]
+        for rank, results in zip(ranks, per_rank, strict=True)
+        for measurement in results.measurements
+        if measurement.case.key == case.key
+    }
+    if len({len(seconds) for seconds in seen.values()}) > 1:
+        counts = ", ".join(f"rank {rank}: {len(seconds)}" for rank, seconds in seen.items())
+        raise TraceError(
+            f"{case['op']} of {case['size']} bytes: not seen equally often ({counts}); profile the same steps"
+        )
+    return Measurement(case, 1, {case["op"]: [min(each) for each in zip(*seen.values(), strict=True)]})
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -77,8 +128,12 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         with opener(path, "rt", encoding="utf-8") as file:
             trace = json.load(file)
-    except (json.JSONDecodeError, UnicodeDecodeError, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path}: not a JSON trace: {error}") from None
+    except json.JSONDecodeError as error:
+        raise TraceError(
+            f"{path}:{error.lineno}:{error.colno}: not a JSON trace: {error.msg}; is it cut off?"
+        ) from None
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TraceError(f"{path}: not a JSON trace: {error}; is it cut off?") from None
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise TraceError(f"{path}: has no traceEvents; is it a trace of the PyTorch profiler?")
     return trace
@@ -117,7 +172,7 @@ def _case(name: str, args: Event, groups: Mapping[str, list[int]]) -> tuple[Case
     if name.startswith("aten::_scaled_dot_product_") and len(shapes[0]) == 4:
         return _attention(name, args, dtype)
     if name in MEMORY_BOUND and shapes[0]:
-        return _memory_bound(MEMORY_BOUND[name], shapes[0], dtype)
+        return _memory_bound(MEMORY_BOUND[name], shapes, args["Input type"])
     return None
 
 
@@ -138,11 +193,14 @@ def _attention(name: str, args: Event, dtype: str) -> tuple[Case, str] | None:
     ), "backward" if backward else "forward"
 
 
-def _memory_bound(op: str, shape: Sequence[int], dtype: str) -> tuple[Case, str]:
-    elements = prod(shape)
+def _memory_bound(op: str, shapes: Sequence[Sequence[int]], types: Sequence[str]) -> tuple[Case, str] | None:
+    """What the operator moves; None where it also casts or broadcasts, which is another operator."""
+    operands = 2 if op in ("add", "copy") else 1
+    if any(shape != shapes[0] for shape in shapes[:operands]) or len(set(types[:operands])) > 1:
+        return None
+    elements, dtype = prod(shapes[0]), DTYPES[types[0]]
     size = elements * DTYPE_BYTES[dtype]
-    read = 2 if op == "add" else 1
-    traffic = {"bytes_read": read * size, "bytes_written": size}
+    traffic = {"bytes_read": (2 if op == "add" else 1) * size, "bytes_written": size}
     return Case("memory_bound", {"op": op, "elements": elements, "dtype": dtype, **traffic}), op
 
 

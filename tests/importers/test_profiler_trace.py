@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from simulator.importers.profiler_trace import TraceError, read_trace
+from simulator.importers.combining import MachineError
+from simulator.importers.profiler_trace import TraceError, read_trace, read_traces
 
 
 def operator(
@@ -73,11 +74,10 @@ def test_attention_is_told_apart_by_direction_and_mask(tmp_path):
         kernel("fwd", 500.0, **{"External id": 1}),
         kernel("bwd", 1300.0, **{"External id": 2}),
     ]
-    ahead, back = read(tmp_path, on_gpu(*events)).results.measurements
-    assert ahead.case.parameters == back.case.parameters
-    assert ahead.case["causal"] is True
-    assert (ahead.case["heads"], ahead.case["kv_heads"]) == (32, 8)
-    assert (list(ahead.seconds), list(back.seconds)) == (["forward"], ["backward"])
+    (both,) = read(tmp_path, on_gpu(*events)).results.measurements
+    assert both.case["causal"] is True
+    assert (both.case["heads"], both.case["kv_heads"]) == (32, 8)
+    assert both.seconds == {"forward": [pytest.approx(5e-4)], "backward": [pytest.approx(1.3e-3)]}
 
 
 def test_ranks_of_a_large_group_come_from_the_configuration_not_from_the_cut_list(tmp_path):
@@ -120,10 +120,63 @@ def test_gzipped_traces_are_read(tmp_path):
     assert len(read_trace(path).results.measurements) == 1
 
 
+def of_rank(tmp_path, rank: int, *microseconds: float, gpu: str = "NVIDIA H100 80GB HBM3"):
+    """A trace of one GEMM and of all-reduces over two ranks that took so long for this one."""
+    described = {"Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20}
+    described |= {"Group size": 2, "dtype": "BFloat16", "Process Group Name": "0"}
+    events = [kernel("ncclDevKernel", each, **described) for each in microseconds]
+    trace = on_gpu(*events, operator("aten::mm", 7, [[8, 8], [8, 8]]), kernel("k", 9.0, **{"External id": 7}))
+    trace["distributedInfo"]["rank"] = rank
+    trace["deviceProperties"] = [{"id": 0, "name": gpu}]
+    path = tmp_path / f"rank{rank}-{len(microseconds)}.json"
+    path.write_text(json.dumps(trace))
+    return path
+
+
+def test_of_the_ranks_the_last_to_come_says_how_long_a_collective_takes(tmp_path):
+    files = [of_rank(tmp_path, 0, 900.0, 500.0), of_rank(tmp_path, 1, 400.0, 700.0)]
+    reduced, gemm = read_traces(files).results.measurements
+    assert reduced.seconds["all_reduce"] == [pytest.approx(4e-4), pytest.approx(5e-4)]
+    assert gemm.seconds["gemm"] == [pytest.approx(9e-6)] * 2
+
+
+def test_ranks_that_saw_different_steps_are_refused(tmp_path):
+    files = [of_rank(tmp_path, 0, 900.0, 500.0), of_rank(tmp_path, 1, 400.0)]
+    with pytest.raises(TraceError, match=r"not seen equally often \(rank 0: 2, rank 1: 1\)"):
+        read_traces(files)
+
+
+def test_traces_of_different_machines_are_refused(tmp_path):
+    files = [of_rank(tmp_path, 0, 900.0), of_rank(tmp_path, 1, 900.0, gpu="NVIDIA A100-SXM4-80GB")]
+    with pytest.raises(
+        MachineError, match=r"rank1-1.json: of another machine than .*gpu: NVIDIA H100.* there"
+    ):
+        read_traces(files)
+
+
+def test_an_operator_that_also_casts_or_broadcasts_is_left_out(tmp_path):
+    cast = operator("aten::copy_", 1, [[64], [64]])
+    cast["args"]["Input type"] = ["c10::BFloat16", "float"]
+    events = [cast, operator("aten::add", 2, [[64, 64], [64]]), operator("aten::add", 3, [[64], [64]])]
+    trace = {"traceEvents": events}
+    read_back = read(tmp_path, trace)
+    (added,) = read_back.results.measurements
+    assert (added.case["op"], added.case["bytes_read"], added.case["bytes_written"]) == ("add", 256, 128)
+    assert read_back.unread == {"aten::copy_": 1, "aten::add": 1}
+
+
+def test_a_zipped_trace_cut_off_is_refused(tmp_path):
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(on_gpu()).encode())[:-12])
+    with pytest.raises(TraceError, match="is it cut off"):
+        read_trace(path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "not a JSON trace"),
+        ("{", r":1:2: not a JSON trace: .*; is it cut off\?"),
+        ('{"traceEvents": [{"ph": "X", "name": "aten::mm"}]}', "an event without name or duration"),
         ("[]", "has no traceEvents"),
         ('{"traceEvents": []}', "recorded without shapes"),
     ],

@@ -4,8 +4,8 @@ A file of JSON lines: first one `machine` record, then one `measurement` per cas
 finished. An interrupted session leaves at most half a line, which the next one drops; its cases are not
 measured again.
 
-    {"record": "machine", "version": 1, "machine": {...}, "scope": {...}} {"record": "measurement",
-    "benchmark": "collective", "parameters": {...}, "times": 4, "seconds": {"all_reduce": [...]}}
+    {"record": "machine", "version": 1, "machine": {...}}
+    {"record": "measurement", "benchmark": "collective", "parameters": {...}, "times": 4, "seconds": {...}}
 """
 
 from __future__ import annotations
@@ -57,21 +57,12 @@ class Store:
             _drop_half_line(path)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"record": "machine", "version": VERSION, "machine": machine}) + "\n")
+            path.write_text(_machine_line(machine))
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, measurement: Measurement) -> None:
         """Append and force to disk, so that a crash loses nothing finished."""
-        line = {
-            "record": "measurement",
-            "benchmark": measurement.case.benchmark,
-            "parameters": measurement.case.parameters,
-            "times": measurement.times,
-            "seconds": {
-                name: [float(f"{t:.6g}") for t in series] for name, series in measurement.seconds.items()
-            },
-        }
-        self._file.write(json.dumps(line) + "\n")
+        self._file.write(_measurement_line(measurement))
         self._file.flush()
         os.fsync(self._file.fileno())
         self.done.add(measurement.case.key)
@@ -81,6 +72,11 @@ class Store:
 
     def __exit__(self, *exception: object) -> None:
         self._file.close()
+
+
+def results_text(results: Results) -> str:
+    """A whole results file; `read_results` reads it back."""
+    return _machine_line(results.machine) + "".join(map(_measurement_line, results.measurements))
 
 
 def read_results(path: Path) -> Results:
@@ -99,6 +95,23 @@ def read_results(path: Path) -> Results:
         for (number, _), record in zip(complete[1:], records[1:], strict=True)
     ]
     return Results(records[0]["machine"], tuple(measurements))
+
+
+def _machine_line(machine: Mapping[str, Any]) -> str:
+    return json.dumps({"record": "machine", "version": VERSION, "machine": machine}) + "\n"
+
+
+def _measurement_line(measurement: Measurement) -> str:
+    line = {
+        "record": "measurement",
+        "benchmark": measurement.case.benchmark,
+        "parameters": measurement.case.parameters,
+        "times": measurement.times,
+        "seconds": {
+            name: [float(f"{t:.6g}") for t in series] for name, series in measurement.seconds.items()
+        },
+    }
+    return json.dumps(line) + "\n"
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
