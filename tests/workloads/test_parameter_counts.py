@@ -50,6 +50,9 @@ ROUNDED = {
     "gpt3-175b": 174.6,
 }
 
+# Embeddings and the rest in billions, from the reports (arXiv 2402.16819 and 2406.11704).
+NEMOTRON = {"nemotron4-15b": 3.1 + 12.5, "nemotron4-340b": 9.4 + 331.6}
+
 
 # Active parameters in billions as the models' reports round them; True: the embedding is left out of the count.
 ACTIVE = {
@@ -99,6 +102,11 @@ def test_parameter_count_rounds_to_the_published_figure(name):
     billions = load("model", name).num_parameters / 1e9
     digits = 0 if ROUNDED[name] in (22.0, 1008.0) else 1
     assert round(billions, digits) == ROUNDED[name]
+
+
+@pytest.mark.parametrize("name", NEMOTRON)
+def test_nemotron_counts_round_to_the_sum_of_embeddings_and_the_rest(name):
+    assert load("model", name).num_parameters / 1e9 == pytest.approx(NEMOTRON[name], abs=0.1)
 
 
 @pytest.mark.parametrize("name", list(ROUNDED))
