@@ -18,6 +18,7 @@ from simulator.engine.timeline import Timeline
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
 from simulator.program.host_copies import lacking
 from simulator.program.steady_state import endless, lengths, num_steps_to_try, repetition
+from simulator.results.data_use import data_use
 from simulator.results.predict import predict
 from simulator.results.prediction import Prediction
 
@@ -80,6 +81,8 @@ def _simulate(cluster: Cluster, workload: Workload, options: SimulationOptions) 
             "folded_from": built.setting.grid.world,
         },
     }
+    if workload.data is not None:
+        meta["data"] = data_use(built.setting)
     return predict(cluster, workload, built, timeline, meta)
 
 
@@ -117,7 +120,8 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
     setting = plan.setting
     if setting.overlaps_steps:
         return _run_endlessly(plan, options)
-    regular = setting.request is None and not setting.replica_counts  # requests overtake each other
+    # Requests overtake each other; replicas or micro-batches that differ never repeat themselves.
+    regular = setting.request is None and not setting.replica_counts and not setting.varies
     if options.periodic and not options.trace and regular:
         schedule = setting.plan.schedule_name
         shorter = lengths(schedule, setting.plan.pp, setting.plan.vpp, setting.num_micro_batches)

@@ -103,13 +103,14 @@ _TABLE = (
         "simulator.workloads.model:FAMILIES",
         registered_by="simulator.workloads.models",
     ),
+    Kind("lengths", "workloads/lengths", "how long documents are", "simulator.workloads.lengths:LENGTHS"),
     Kind("plan", "workloads/plans", "how a model is spread out", "simulator.workloads.plan:Plan"),
     Kind(
         "workload",
         "workloads/runs",
         "a model, a batch and a plan",
         "simulator.workloads.workload:Workload",
-        (("model", "model"), ("plan", "plan")),
+        (("model", "model"), ("plan", "plan"), ("lengths", "lengths")),
     ),
     Kind("sweep", "workloads/sweeps", "many designs to run", "simulator.sweeps.sweep:Sweep"),
     Kind(

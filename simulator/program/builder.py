@@ -23,6 +23,7 @@ from simulator.program.program import Program, Resource
 from simulator.program.setting import Setting
 from simulator.program.step import Step
 from simulator.ranks.grid import Grid
+from simulator.workloads.micro_batches import by_row
 from simulator.workloads.workload import Workload
 
 
@@ -83,11 +84,14 @@ def blueprint(
     setting = Setting(workload, software, grid, count, options.collapse, *progress)
     topology = build_topology(cluster)
     groups = communicators(cluster, grid, library)
-    folded = groups.fold(setting.requests(), options.fold)
+    if workload.data is not None:
+        setting.packs = by_row(workload, cluster.num_gpus)
+    folded = groups.fold(setting.requests(), options.fold, setting.roles)
     pricings = _pricings(setting, folded, topology)
     if plan.replica_batches != "even":
         setting.replica_counts = _replica_counts(setting, pricings)
-        folded = groups.fold(setting.requests(), options.fold, setting.replica_counts)
+        by_slot = tuple(count for count in setting.replica_counts for _ in range(grid.cp))
+        folded = groups.fold(setting.requests(), options.fold, by_slot)
         pricings = _pricings(setting, folded, topology)
     stages = grid.coordinate("pp")[folded.representatives]
     return Blueprint(setting, folded, pricings, tuple(stages.tolist()), [{} for _ in pricings])
@@ -108,7 +112,8 @@ def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology)
             (setting.holding(gpu, stage), rested(c)) for gpu, c in zip(kinds, calibrations, strict=True)
         )
         pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), setting.software, folded)
-        pricings.append(pricing.under_power_limit(setting.operations(stage), calibrations))
+        packs = setting.packs_of(rank_class)
+        pricings.append(pricing.under_power_limit(setting.operations(stage, packs), calibrations))
     return pricings
 
 

@@ -238,7 +238,23 @@ class _Track:
         self.bound += seconds
 
     def _compute(self, operation: Operation, wall: float, part: float, flight: _InFlight | None) -> None:
-        traffic = operation.hbm_bytes
+        """A part of a kernel, first what it does for documents and then what for padding."""
+        filled = operation.filled
+        if filled > 0.0:
+            flops = operation.model_flops * part
+            self._lay(self.kind, operation, wall * filled, part * filled, flops, flight)
+        if filled < 1.0:
+            self._lay("padding", operation, wall * (1.0 - filled), part * (1.0 - filled), 0.0, flight)
+
+    def _lay(
+        self,
+        kind: str,
+        operation: Operation,
+        wall: float,
+        part: float,
+        flops: float,
+        flight: _InFlight | None,
+    ) -> None:
         draws: Draws = ((self.pricing.gpu_resource, 1.0),)
         weight, carried = COMPUTE_WEIGHT, None
         if flight is not None and not flight.latency_left and flight.transfer.draws:
@@ -246,20 +262,14 @@ class _Track:
             links = ((link, amount * rate) for link, amount in flight.transfer.draws)
             draws = tuple(sorted((*draws, *links)))
             weight, carried = 1.0 / rate, flight
-        phase = Phase(
-            self.kind,
-            operation.label,
-            wall,
-            draws,
-            weight=weight,
-            flops=operation.model_flops * part,
-            hbm_bytes=traffic * part,
-        )
+        traffic = operation.hbm_bytes * part
+        phase = Phase(kind, operation.label, wall, draws, weight=weight, flops=flops, hbm_bytes=traffic)
         self._add(phase, carried, wall)
 
     def _communicate(self, flight: _InFlight) -> None:
         transfer = flight.transfer
-        kind = KINDS.get(transfer.axis, transfer.axis)
+        axis = transfer.axis.partition("@")[0]
+        kind = KINDS.get(axis, axis)
         phase = transfer_phase(transfer, kind, flight.label, (self.pricing.gpu_resource,))
         phase = replace(phase, latency=flight.latency_left, work=flight.work_left)
         self._add(phase, flight, flight.seconds_left)

@@ -76,11 +76,11 @@ class Communicators:
         return self._costs[key]
 
     def fold(
-        self, requests: Iterable[Request], enabled: bool = True, by_replica: tuple[int, ...] = ()
+        self, requests: Iterable[Request], enabled: bool = True, by_slot: tuple[int, ...] = ()
     ) -> FoldedCommunicators:
         """Fold ranks, groups and links for everything that `requests` will send.
 
-        Replicas (positions along dp) with another number in `by_replica` are never folded together.
+        Slots (places along cp, then dp) with another number in `by_slot` are never folded together.
         """
         patterns = {
             (axis, pattern)
@@ -88,7 +88,7 @@ class Communicators:
             for pattern in self._patterns(axis, op, size)
             if pattern != "none"
         }
-        key = (tuple(sorted(patterns)), enabled, by_replica)
+        key = (tuple(sorted(patterns)), enabled, by_slot)
         if key not in self._foldings:
             self._foldings[key] = FoldedCommunicators(self, *self._folding(*key))
         return self._foldings[key]
@@ -98,7 +98,7 @@ class Communicators:
         return [op] if axis == host_copies.AXIS else [cost.pattern for cost in self.costs(axis, op, size)]
 
     def _folding(
-        self, patterns: tuple[tuple[str, str], ...], enabled: bool, by_replica: tuple[int, ...]
+        self, patterns: tuple[tuple[str, str], ...], enabled: bool, by_slot: tuple[int, ...]
     ) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
         found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
@@ -108,9 +108,8 @@ class Communicators:
         layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
         stages = self.grid.coordinate("pp")
         colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
-        if by_replica:
-            numbers = np.array(by_replica)[self.grid.coordinate("dp")]
-            colour = colour * (max(by_replica) + 1) + numbers
+        if by_slot:
+            colour = colour * (max(by_slot) + 1) + np.array(by_slot)[self.grid.slots]
         return fold(colour, _link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:

@@ -46,7 +46,8 @@ def optimizer_step(
         update = rank.run(update_chain(setting, pricing, [one.layer for one in placed], counts), after)
         updated = [] if update is None else [update[1]]
     else:
-        units = [unit for content in setting.content[stage] for unit in setting.reduced_units(content)]
+        last = setting.content_of(setting.packs_of(pricing.rank_class)[-1])[stage]
+        units = [unit for content in last for unit in setting.reduced_units(content)]
         updated = host.update(
             units, after, lambda part, count: update_chain(setting, pricing, [p.layer for p in part], count)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
 from simulator.workloads.layers import Layer, Shard
+from simulator.workloads.micro_batches import MicroBatch, Pack, pack_at, packed
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 from simulator.workloads.plan import Plan
@@ -70,9 +71,16 @@ class Setting:
     """Collectives of one group that run at a time (`CollectiveCalibration.threads`)."""
     request: float | None = None
     """Seconds that a receiver's request travels; None: messages need none (`CollectiveCalibration.request`)."""
+    packs: tuple[MicroBatch, ...] = ()
+    """What each group runs in each micro-batch where that differs (`Workload.data`)."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
     _kept: dict[int, int] = field(init=False, repr=False, default_factory=dict)
+    _contents: dict[Pack | None, list[list[ChunkContent]]] = field(
+        init=False, repr=False, default_factory=dict
+    )
+    _boundaries: dict[Pack | None, list[float]] = field(init=False, repr=False, default_factory=dict)
+    _shards: dict[tuple[Shard, Pack], Shard] = field(init=False, repr=False, default_factory=dict)
 
     @cached_property
     def plan(self) -> Plan:
@@ -100,22 +108,32 @@ class Setting:
 
     @cached_property
     def content(self) -> list[list[ChunkContent]]:
-        """Chunks by [stage][chunk]."""
-        plan = self.plan
-        layers = self.workload.model.layers()
-        placed = chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement)
-        return [
-            [self._content(stage, chunk, placed) for chunk in range(len(held))]
-            for stage, held in enumerate(self.placement.parts)
-        ]
+        """Chunks by [stage][chunk], with a micro-batch of full samples."""
+        return self.content_of(None)
 
-    def _content(self, stage: int, chunk: int, placed: list[list[tuple[Layer, ...]]]) -> ChunkContent:
-        limit = self.plan.recompute_layers
+    def content_of(self, pack: Pack | None) -> list[list[ChunkContent]]:
+        """Chunks by [stage][chunk] as a group sees them that runs `pack`."""
+        if pack not in self._contents:
+            self._contents[pack] = [
+                [self._content(stage, chunk, pack) for chunk in range(len(held))]
+                for stage, held in enumerate(self.placement.parts)
+            ]
+        return self._contents[pack]
+
+    @cached_property
+    def _placed(self) -> list[list[tuple[Layer, ...]]]:
+        """Layers by [stage][chunk]."""
+        plan, layers = self.plan, self.workload.model.layers()
+        return chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement)
+
+    def _content(self, stage: int, chunk: int, pack: Pack | None) -> ChunkContent:
+        limit, placed = self.plan.recompute_layers, self._placed
+        shard, shard_kept = (self._as_packed(shard, pack) for shard in (self.shard, self.shard_kept))
         before = sum(layer.kind == "block" for layers in placed[stage][:chunk] for layer in layers)
         layers = []
         for layer in placed[stage][chunk]:
             beyond = limit is not None and layer.kind == "block" and before >= limit
-            layers.append(Placed(layer, self.shard_kept if beyond else self.shard))
+            layers.append(Placed(layer, shard_kept if beyond else shard))
             before += layer.kind == "block"
         if self.shards_parameters or self.offloads_activations:
             units = layer_units(layers)
@@ -127,6 +145,46 @@ class Setting:
         (whole,) = one_unit(layers)
         part = self.placement.parts[stage][chunk]
         return ChunkContent(chunk, part, tuple(layers), tuple(units), whole)
+
+    def shard_of(self, pack: Pack | None) -> Shard:
+        """How a GPU of a group that runs `pack` sees a layer to which recomputation applies."""
+        return self._as_packed(self.shard, pack)
+
+    def _as_packed(self, shard: Shard, pack: Pack | None) -> Shard:
+        data = self.workload.data
+        if pack is None or data is None:
+            return shard
+        key = (shard, pack)
+        if key not in self._shards:  # one object each: chains are kept by it
+            self._shards[key] = packed(shard, pack, data, self.workload.sequence_length)
+        return self._shards[key]
+
+    def packs_of(self, rank_class: int) -> tuple[Pack | None, ...]:
+        """What the ranks of a class run, by micro-batch; a single None where all micro-batches are alike."""
+        if not self.packs:
+            return (None,)
+        slot = int(self.grid.slots[self.communicators.representatives[rank_class]])
+        return tuple(pack_at(micro_batch, slot) for micro_batch in self.packs)
+
+    @property
+    def varies(self) -> bool:
+        """Whether micro-batches differ from one another."""
+        return len(set(self.packs)) > 1
+
+    @property
+    def distinct_packs(self) -> tuple[Pack | None, ...]:
+        """Every pack of the step once; a single None where all micro-batches are alike."""
+        return tuple(dict.fromkeys(pack for micro_batch in self.packs for pack in micro_batch)) or (None,)
+
+    @cached_property
+    def roles(self) -> tuple[int, ...]:
+        """Equal numbers for slots (places along cp, then dp) that run the same all through the step."""
+        if not self.packs:
+            return ()
+        numbers: dict[tuple[Pack, ...], int] = {}
+        slots = range(self.grid.dp * self.grid.cp)
+        every = [tuple(pack_at(micro_batch, slot) for micro_batch in self.packs) for slot in slots]
+        return tuple(numbers.setdefault(role, len(numbers)) for role in every)
 
     # --- data parallelism --------------------------------------------------------------------------------------------
 
@@ -257,8 +315,17 @@ class Setting:
 
     @cached_property
     def boundary_bytes(self) -> list[float]:
-        """Bytes per GPU that cross from each part of the model to the next, per micro-batch."""
-        parts = {content.virtual: content for stage in self.content for content in stage}
+        """Bytes per GPU that cross from each part of the model to the next, per micro-batch of full samples."""
+        return self.boundary_bytes_of(None)
+
+    def boundary_bytes_of(self, pack: Pack | None) -> list[float]:
+        """Bytes per GPU that cross from each part of the model to the next when a group runs `pack`."""
+        if pack not in self._boundaries:
+            self._boundaries[pack] = self._find_boundaries(pack)
+        return self._boundaries[pack]
+
+    def _find_boundaries(self, pack: Pack | None) -> list[float]:
+        parts = {content.virtual: content for stage in self.content_of(pack) for content in stage}
         sizes: list[float] = []
         for part in range(self.placement.num_parts - 1):
             content = parts[part]
@@ -283,13 +350,16 @@ class Setting:
         parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
         return parameters.embeddings * self.reduction_size
 
-    def operations(self, stage: int) -> Iterator[tuple[Operation, int]]:
-        """What a rank of the stage does for one micro-batch: distinct operations, and how often."""
+    def operations(
+        self, stage: int, packs: Sequence[Pack | None] = (None,)
+    ) -> Iterator[tuple[Operation, int]]:
+        """What a rank of the stage does for these micro-batches: distinct operations, and how often."""
         placed: dict[tuple[int, int], tuple[Placed, int]] = {}
-        for content in self.content[stage]:
-            for p in content.layers:
-                key = (id(p.layer), id(p.shard))
-                placed[key] = (p, placed[key][1] + 1 if key in placed else 1)
+        for pack in packs:
+            for content in self.content_of(pack)[stage]:
+                for p in content.layers:
+                    key = (id(p.layer), id(p.shard))
+                    placed[key] = (p, placed[key][1] + 1 if key in placed else 1)
         for p, count in placed.values():
             layer, shard = p.layer, p.shard
             for operation in (*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)):
@@ -307,15 +377,16 @@ class Setting:
     def requests(self) -> Iterator[Request]:
         """Every distinct (axis, operation, bytes) of the step."""
         seen = set()
-        for stage in self.content:
-            for content in stage:
-                for placed in {(id(p.layer), id(p.shard)): p for p in content.layers}.values():
-                    yield from _collectives(placed)
-                for unit in (*content.units, content.whole):
-                    seen |= set(self._unit_requests(unit))
+        packs = self.distinct_packs
+        for content in (content for pack in packs for stage in self.content_of(pack) for content in stage):
+            for placed in {(id(p.layer), id(p.shard)): p for p in content.layers}.values():
+                yield from _collectives(placed)
+        for content in (content for stage in self.content for content in stage):
+            for unit in (*content.units, content.whole):
+                seen |= set(self._unit_requests(unit))
         yield from sorted(seen)
         yield from offload_requests(self)
-        for size in dict.fromkeys(self.boundary_bytes):
+        for size in dict.fromkeys(size for pack in packs for size in self.boundary_bytes_of(pack)):
             for axis in self._pair_axes():
                 yield axis, "send_recv", size
             if self.scatter > 1:

@@ -19,6 +19,7 @@ from simulator.program.setting import ChunkContent, Setting
 from simulator.program.sharding import gathers, reductions
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
+from simulator.workloads.micro_batches import Pack
 from simulator.workloads.operators import Collective
 
 Way = tuple[tuple[Phase, ...], tuple[str, ...], tuple[int, int]]
@@ -35,7 +36,7 @@ class Step:
     chains: dict[tuple[object, str], Chain]  # priced before, by content
     rank: RankBuilder = field(init=False)
     host: HostTraffic = field(init=False)
-    ways: dict[tuple[str, tuple[int, int], tuple[int, int]], Way] = field(default_factory=dict)
+    ways: dict[tuple[str, tuple[int, int], tuple[int, int], Pack | None], Way] = field(default_factory=dict)
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
@@ -48,9 +49,11 @@ class Step:
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
     _last: int | None = None
     count: int = field(init=False)  # micro-batches per step
+    packs: tuple[Pack | None, ...] = field(init=False)  # what each of them holds
 
     def __post_init__(self) -> None:
         self.count = self.setting.count_of(self.pricing.rank_class)
+        self.packs = self.setting.packs_of(self.pricing.rank_class)
         self.rank = RankBuilder(self.setting, self.pricing.rank_class)
         self.host = HostTraffic(self.setting, self.pricing, self.rank)
 
@@ -174,7 +177,7 @@ class Step:
             key = (content.chunk, position, micro_batch)
             if direction in ("backward", "input gradient") and setting.offloads_activations:
                 needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
-            chain = self._chain(content, unit, direction, index == 0)
+            chain = self._chain(content, unit, direction, index == 0, micro_batch)
             ran = self.rank.run(chain, needs, micro_batch, direction)
             if ran is not None:
                 first = ran[0] if first < 0 else first
@@ -202,23 +205,25 @@ class Step:
         elif direction != "input gradient":
             draft.memory(ran[1], rank_class, "activations", -size, at_end=True)
 
-    def _chain(self, content: ChunkContent, unit: Unit, direction: str, is_first: bool) -> Chain:
+    def _chain(
+        self, content: ChunkContent, unit: Unit, direction: str, is_first: bool, micro_batch: int
+    ) -> Chain:
         key = ((content.virtual, id(unit), is_first), direction)
         if key not in self.chains:
             layers = unit.layers if direction == "forward" else unit.layers[::-1]
             parts = [self._layer_chain(placed, direction) for placed in layers]
             if is_first:
-                parts.insert(0, self._arrival_chain(content, direction))
+                parts.insert(0, self._arrival_chain(content, direction, micro_batch))
             self.chains[key] = joined(parts)
         return self.chains[key]
 
-    def _arrival_chain(self, content: ChunkContent, direction: str) -> Chain:
+    def _arrival_chain(self, content: ChunkContent, direction: str, micro_batch: int) -> Chain:
         """A boundary tensor that was cut over tp for the way is gathered first."""
         setting = self.setting
         boundary = content.virtual - 1 if direction == "forward" else content.virtual
         if setting.scatter == 1 or direction == "weight gradient" or not self._arrives(content, direction):
             return Chain()
-        size = setting.boundary_bytes[boundary] * setting.scatter
+        size = setting.boundary_bytes_of(self._pack(micro_batch))[boundary] * setting.scatter
         gather = Operation("gather boundary", Collective("all_gather", "tp", size))
         return chain_of([gather], self.pricing, "compute", False)
 
@@ -342,7 +347,7 @@ class Step:
         if setting.overlaps_gradients or setting.reduces_each_micro_batch:
             return
         deps = self.blockers + ([] if self._last is None else [self._last])
-        for content in setting.content[self.stage]:
+        for content in setting.content_of(self.packs[-1])[self.stage]:
             self._reduce(content.whole, deps, -1)
 
     def _reduce_tied(self) -> None:
@@ -400,9 +405,9 @@ class Step:
     ) -> list[int]:
         """Join the transfer between two chunks of different stages; both ends call this once for each."""
         setting, rank_class = self.setting, self.pricing.rank_class
-        way = (direction, source, target)
+        way = (direction, source, target, self._pack(micro_batch))
         if way not in self.ways:
-            self.ways[way] = self._way(direction, source, target)
+            self.ways[way] = self._way(*way)
         phases, lanes, (here, there) = self.ways[way]
         self.rank.extra += setting.software.p2p_overhead
         if source[0] == self.stage:
@@ -436,13 +441,16 @@ class Step:
         setting.draft.connect(task, rank_class, sender)
         return [task]
 
-    def _way(self, direction: str, source: tuple[int, int], target: tuple[int, int]) -> Way:
+    def _way(
+        self, direction: str, source: tuple[int, int], target: tuple[int, int], pack: Pack | None
+    ) -> Way:
         """How every transfer between two chunks goes."""
         setting, sends = self.setting, source[0] == self.stage
         axis = setting.pair_axis(source[0], target[0])
         communicators, place = self.pricing.communicators, 0 if sends else 1
         _, classes = communicators.group(axis, self.pricing.rank_class, place)
-        size = setting.boundary_bytes[min(setting.placement.parts[s][c] for s, c in (source, target))]
+        boundary = min(setting.placement.parts[s][c] for s, c in (source, target))
+        size = setting.boundary_bytes_of(pack)[boundary]
         transfer = communicators.transfer(axis, "send_recv", size, self.pricing.rank_class, place)
         label = "activation" if direction == "F" else "gradient"
         # An empty tensor still tells the receiver that it may go on.
@@ -458,7 +466,10 @@ class Step:
         return self.stage, action.chunk
 
     def _content(self, action: Action) -> ChunkContent:
-        return self.setting.content[self.stage][action.chunk]
+        return self.setting.content_of(self._pack(action.micro_batch))[self.stage][action.chunk]
+
+    def _pack(self, micro_batch: int) -> Pack | None:
+        return self.packs[micro_batch % len(self.packs)]
 
     def _take_blockers(self) -> list[int]:
         blockers, self.blockers = self.blockers, []

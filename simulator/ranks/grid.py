@@ -44,6 +44,8 @@ class Grid:
     runs of `secondary` share out a second copy. Experts in that plane are shared out over `eshard`. An expert group is
     made of runs of `domain` ranks (`ep_inside`) that share a node.
 
+    Groups `cp@d` are runs of d neighbours along cp, then dp: where documents are shared by fewer or more than cp ranks.
+
     Tensor parallelism may have three dimensions, `tp_x` innermost, then `tp`, then `tp_z`; the place of tp in the order
     is then that of all three together.
     """
@@ -102,7 +104,14 @@ class Grid:
         names = list(reversed(self.order))
         return grid.transpose([names.index(axis) for axis in AXES])
 
+    @cached_property
+    def slots(self) -> Ranks:
+        """Place of each rank along cp, then dp, shape [world]."""
+        return self.coordinate("dp") * self.cp + self.coordinate("cp")
+
     def size(self, axis: str) -> int:
+        if axis.startswith("cp@"):
+            return int(axis[3:])
         sizes: Mapping[str, int] = {
             "dp_cp": self.dp * self.cp,
             "ep": self.ep,
@@ -152,6 +161,8 @@ class Grid:
         if axis in ("ulysses", "ring"):
             inner = self.groups("cp").reshape(-1, cp // self.ulysses, self.ulysses)
             return (inner if axis == "ulysses" else inner.swapaxes(1, 2)).reshape(-1, self.size(axis))
+        if axis.startswith("cp@"):
+            return self.ranks.transpose(0, 3, 2, 1).reshape(-1, self.size(axis))
         if axis in SUBDIVIDED:
             divided, run = SUBDIVIDED[axis]
             whole = self.groups(divided)

@@ -3,6 +3,7 @@
 COLOURS = {
     "compute": "#4477aa",
     "recompute": "#99bbdd",
+    "padding": "#dddddd",
     "tp": "#ee6677",
     "cp": "#cc3311",
     "ep": "#882255",

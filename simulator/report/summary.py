@@ -50,6 +50,21 @@ def plan_line(prediction: Prediction) -> str:
     return " · ".join([*parts, f"{setting.shard.attention} attention", workload.precision, plan.software])
 
 
+def data_line(prediction: Prediction) -> str | None:
+    """Documents, how they are packed, and the padding; None where every sample is one full sequence."""
+    data, use = prediction.workload.data, prediction.meta.get("data")
+    if data is None or use is None:
+        return None
+    mean = use["tokens"] / use["documents"]
+    parts = [
+        f"{use['documents']:,} documents of {mean:,.0f} tokens, the longest {use['longest']:,}",
+        f"packing {data.packing}",
+        f"{use['micro_batches']} micro-batches",
+        f"{write.percent(use['padding'])} padding",
+    ]
+    return " · ".join(parts)
+
+
 def headline(prediction: Prediction) -> list[tuple[str, str, str]]:
     """Rows of (what, value, remark)."""
     low, high = prediction.step_time_low_s, prediction.step_time_high_s

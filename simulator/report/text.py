@@ -27,6 +27,7 @@ def report(prediction: Prediction, available: int | None = None) -> Group:
     parts: list[RenderableType] = [
         Text(summary.title(prediction, available), style="bold"),
         Text("  " + summary.plan_line(prediction)),
+        *(Text("  " + line) for line in (summary.data_line(prediction),) if line),
         "",
         _headline(prediction),
         "",

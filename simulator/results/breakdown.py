@@ -36,14 +36,15 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
     """Seconds by kind for one rank class.
 
     While the compute stream runs a task, the phase that runs decides; while it is idle, the most urgent other
-    activity of the rank (`WAITED_FOR`); while there is none, it is a bubble.
+    activity of the rank (`WAITED_FOR`); while there is none, it is a bubble. Kernels' time on tokens that belong to no
+    document is a kind of its own, `padding`, where there is any.
     """
     seconds = dict.fromkeys(KINDS, 0.0)
     compute, others = _tasks_of(program, rank_class)
     start, end = timeline.start[compute], timeline.end[compute]
     order = np.argsort(start, kind="stable")
     for kind, amount in timeline.seconds_by_kind(compute[order].tolist()).items():
-        seconds[kind] += amount
+        seconds[kind] = seconds.get(kind, 0.0) + amount
     gaps = _gaps(start[order], end[order], timeline.simulated)
     for kind in WAITED_FOR:
         tasks = [task for task in others if program.tasks[task].kind == kind]

@@ -63,5 +63,5 @@ def jitter_seconds(built: Built, shares: Mapping[str, float]) -> float:
     nodes, since GPUs of one node share what disturbs them.
     """
     nodes = max(1, built.communicators.communicators.topology.num_nodes)
-    busy = shares["compute"] + shares["recompute"]
+    busy = shares["compute"] + shares["recompute"] + shares.get("padding", 0.0)
     return built.setting.software.jitter * sqrt(2.0 * log(nodes)) * busy

@@ -56,7 +56,8 @@ def _operations(built: Built) -> Iterator[Operation]:
     setting = built.setting
     placed = {
         (id(one.layer), id(one.shard)): one
-        for stage in setting.content
+        for pack in setting.distinct_packs
+        for stage in setting.content_of(pack)
         for chunk in stage
         for one in chunk.layers
     }

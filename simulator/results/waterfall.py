@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simulator.results.breakdown import KINDS, breakdown, critical_class
+from simulator.results.breakdown import breakdown, critical_class
 
 if TYPE_CHECKING:
     from simulator.results.prediction import Prediction
@@ -19,6 +19,7 @@ MEANINGS = {
     "kernel efficiency": "matrix products and attention below peak",
     "memory-bound operators": "operators without a matrix product",
     "recompute": "forward work done again before backward",
+    "padding": "kernels' work on tokens that belong to no document",
     "tp": "tensor-parallel collectives",
     "cp": "context-parallel collectives",
     "ep": "expert-parallel collectives",
@@ -74,7 +75,7 @@ def _by_class(prediction: Prediction) -> Iterator[tuple[float, dict[str, float]]
     total = sum(peak * count for peak, count in zip(peaks, program.members, strict=True))
     for rank_class, (peak, count) in enumerate(zip(peaks, program.members, strict=True)):
         found = breakdown(program, timeline, rank_class)
-        seconds = {kind: found[kind] for kind in KINDS if kind not in ("compute", "bubble")}
+        seconds = {kind: amount for kind, amount in found.items() if kind not in ("compute", "bubble")}
         seconds["memory-bound operators"] = _without_products(prediction, rank_class)
         seconds["bubble"] = min(found["bubble"], critical["bubble"])
         seconds["imbalance"] = found["bubble"] - seconds["bubble"]

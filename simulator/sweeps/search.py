@@ -127,9 +127,15 @@ def search(
 ) -> SearchResult:
     """The `top` best plans of `workload` on all GPUs of `cluster`.
 
-    Raises KeyFaults for a constraint on a key that predictions do not have.
+    Raises KeyFaults for a constraint on a key that predictions do not have, DescriptionError for a workload whose
+    micro-batches differ: the bound is that of equal ones.
     """
     began = perf_counter()
+    if workload.data is not None:
+        message = (
+            "search compares plans of equal micro-batches; leave data out, or compare plans with a sweep"
+        )
+        raise DescriptionError([workload.fault("data", message)])
     known = plans(workload, cluster.num_gpus, space)
     bound = Bound(PriceBook(cluster, workload))
     peak = bound.peak_bytes(known.table)

@@ -92,6 +92,10 @@ class Module:
         """Working memory at the module's own peak: gradients in flight, gathered input."""
         return 0.0
 
+    def filled(self, shard: Shard) -> float:
+        """The part of its work that is not spent on padding."""
+        return shard.filled
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -156,7 +160,8 @@ class Layer:
             return ()
         if shard.recompute == "full":
             return self.forward(shard)
-        return _joined(module.recomputed(shard) for module in self.modules if _is_recomputed(module, shard))
+        redone = [module for module in self.modules if _is_recomputed(module, shard)]
+        return _joined(_filled(module, module.recomputed(shard), shard) for module in redone)
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
@@ -226,12 +231,12 @@ def _transient_bytes(layer: Layer, shard: Shard) -> float:
 
 @lru_cache(maxsize=1024)
 def _forward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
-    return prefetched(_joined(module.forward(shard) for module in layer.modules))
+    return prefetched(_joined(_filled(m, m.forward(shard), shard) for m in layer.modules))
 
 
 @lru_cache(maxsize=1024)
 def _backward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
-    return prefetched(_joined(module.backward(shard) for module in reversed(layer.modules)))
+    return prefetched(_joined(_filled(m, m.backward(shard), shard) for m in reversed(layer.modules)))
 
 
 @lru_cache(maxsize=1024)
@@ -258,6 +263,12 @@ def _postponed_bytes(layer: Layer, shard: Shard) -> float:
             g.batch * g.m * g.k * DTYPE_BYTES[g.dtype] for g in gemms
         )
     return sum(kept.values())
+
+
+def _filled(module: Module, operations: list[Operation], shard: Shard) -> list[Operation]:
+    """A module's operations, which know how much of them is padding."""
+    filled = module.filled(shard)
+    return operations if filled == 1.0 else [replace(one, filled=filled) for one in operations]
 
 
 def _joined(parts: Iterable[list[Operation]]) -> tuple[Operation, ...]:

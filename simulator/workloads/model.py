@@ -91,11 +91,14 @@ class Model(Named):
         """Parameters that one token meets; fewer than all in a mixture of experts."""
         return self.num_parameters
 
-    def forward_flops(self, sequence_length: int) -> float:
-        """Matrix FLOPs of one sample's forward pass, exact, attention counted in full (causal not halved)."""
-        whole = Shard(micro_batch=1, sequence_length=sequence_length, vocab_multiple=1)
+    def forward_flops(self, sequence_length: int, documents: tuple[tuple[int, int], ...] = ()) -> float:
+        """Matrix FLOPs of one sample's forward pass, exact, attention counted in full (causal not halved).
+
+        `documents`: (tokens, how many) of the sequences that it is made of, if it is not one.
+        """
+        whole = Shard(micro_batch=1, sequence_length=sequence_length, vocab_multiple=1, documents=documents)
         return sum(op.model_flops for layer in self.layers() for op in layer.forward(whole))
 
-    def flops(self, sequence_length: int) -> float:
+    def flops(self, sequence_length: int, documents: tuple[tuple[int, int], ...] = ()) -> float:
         """Model FLOPs of one sample in a training step: forward and a backward of twice as much."""
-        return 3.0 * self.forward_flops(sequence_length)
+        return 3.0 * self.forward_flops(sequence_length, documents)

@@ -23,7 +23,8 @@ class Operation:
     collectives of its axis. A kernel waits for every earlier collective that is not `asynchronous`, and for
     the asynchronous ones named in `waits_for`; what is still outstanding is awaited where the list ends.
     `weight_gradient` marks what a zero-bubble schedule may postpone. `useful` is the part of the FLOPs that
-    the model asks for (less than 1 for a padded vocabulary or work replicated over tp).
+    the model asks for (less than 1 for a padded vocabulary or work replicated over tp), `filled` the part of the work
+    that is not spent on padding tokens.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Operation:
     asynchronous: bool = False
     waits_for: tuple[str, ...] = ()
     useful: float = 1.0
+    filled: float = 1.0
 
     @property
     def is_collective(self) -> bool:
@@ -53,8 +55,9 @@ class Operation:
             return what.bytes_read + what.bytes_written
         size = DTYPE_BYTES[what.dtype]
         if isinstance(what, Attention):
-            queries = what.batch * what.heads * what.seq_q * (what.head_dim + what.head_dim_v)
-            keys = what.batch * what.kv_heads * what.seq_kv * (what.head_dim + what.head_dim_v)
+            width = what.head_dim + what.head_dim_v
+            queries = what.heads * width * sum(count * queries for count, queries, _ in what.sequences)
+            keys = what.kv_heads * width * sum(count * keys for count, _, keys in what.sequences)
             return size * (queries + keys) * (2.0 if what.backward else 1.0)
         weights = what.groups if isinstance(what, GroupedGemm) else what.batch
         rows = what.m if isinstance(what, GroupedGemm) else what.m * what.batch
@@ -68,8 +71,5 @@ class Operation:
         if isinstance(what, Collective | MemoryBound):
             return 0.0
         if isinstance(what, Attention):
-            dense = (
-                2.0 * what.batch * what.heads * what.seq_q * what.seq_kv * (what.head_dim + what.head_dim_v)
-            )
-            return self.useful * dense * (2.0 if what.backward else 1.0)
-        return self.useful * what.flops
+            return self.useful * self.filled * what.dense_flops * (2.0 if what.backward else 1.0)
+        return self.useful * self.filled * what.flops

@@ -58,7 +58,11 @@ class GroupedGemm:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Softmax(Q K^T) V for `batch` sequences and `heads` heads; fused ("flash") kernels only."""
+    """Softmax(Q K^T) V for `batch` sequences and `heads` heads; fused ("flash") kernels only.
+
+    `documents`: (how many, queries, keys) of sequences of unequal length in one kernel, instead of `batch`, `seq_q`
+    and `seq_kv`.
+    """
 
     batch: int
     heads: int
@@ -71,12 +75,23 @@ class Attention:
     dtype: str
     implementation: str = "flash2"  # flash1 | flash2 | flash3 | cudnn
     backward: bool = False
+    documents: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def sequences(self) -> tuple[tuple[int, int, int], ...]:
+        """(how many, queries, keys) of each length."""
+        return self.documents or ((self.batch, self.seq_q, self.seq_kv),)
+
+    @property
+    def dense_flops(self) -> float:
+        """FLOPs of two matrix products without a mask: 2*b*h*sq*skv*(d+dv)."""
+        scores = sum(count * queries * keys for count, queries, keys in self.sequences)
+        return 2.0 * self.heads * scores * (self.head_dim + self.head_dim_v)
 
     @property
     def flops(self) -> float:
-        """Executed FLOPs: 2*b*h*sq*skv*(d+dv), halved if causal (square part), x2.5 backward (five GEMMs for two)."""
-        dense = 2.0 * self.batch * self.heads * self.seq_q * self.seq_kv * (self.head_dim + self.head_dim_v)
-        return dense * (0.5 if self.causal else 1.0) * (2.5 if self.backward else 1.0)
+        """Executed FLOPs: the dense ones, halved if causal (square part), x2.5 backward (five GEMMs for two)."""
+        return self.dense_flops * (0.5 if self.causal else 1.0) * (2.5 if self.backward else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

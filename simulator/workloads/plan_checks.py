@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from simulator.description.faults import listing, suggestion
+from simulator.workloads.data import documents_of
 
 if TYPE_CHECKING:
     from simulator.workloads.plan import Plan
@@ -50,20 +51,23 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
     if plan.replica_batches != "even":
         yield from _check_uneven_batches(workload, dp)
         return
-    if workload.global_batch % step:
+    samples = f"global_batch {workload.global_batch}"
+    if workload.data is not None:
+        samples = f"{len(workload.rows)} rows of documents"
+    elif workload.global_batch % step:
         message = (
             f"{workload.global_batch} is not divisible by micro_batch {plan.micro_batch} x dp {dp} = {step}"
         )
         yield "global_batch", message
         return
-    count = workload.global_batch // step
+    count = workload.num_micro_batches(num_gpus)
     fixed = _fixed_micro_batches(plan)
     if fixed not in (None, count):
         yield "plan.schedule", f"{plan.schedule_name} is for {fixed} micro-batches, but there are {count}"
     if plan.schedule_name == "interleaved" and plan.pp > 1 and count % plan.pp:
         message = (
             f"interleaved needs micro-batches in groups of pp {plan.pp}, but there are {count}: "
-            f"global_batch {workload.global_batch} / (micro_batch {plan.micro_batch} x dp {dp})"
+            f"{samples} / (micro_batch {plan.micro_batch} x dp {dp})"
         )
         yield "plan.schedule", message
 
@@ -175,6 +179,8 @@ def check_sequence(workload: Workload) -> Faults:
     longest = workload.model.longest_sequence
     if longest is not None and length > longest:
         yield "sequence_length", f"{length} is longer than the model's position table of {longest}"
+    if workload.data is not None and workload.data.padding != "full":
+        return  # rows are filled up to what divides
     zigzag = plan.cp > 1 and plan.context_layout == "zigzag"
     parts = 2 * plan.cp if zigzag else plan.cp
     if length % parts:
@@ -183,6 +189,33 @@ def check_sequence(workload: Workload) -> Faults:
         yield (
             "plan.tp",
             f"{plan.tp} does not divide the {length // plan.cp} tokens of a sequence (sequence_parallel)",
+        )
+
+
+def check_data(workload: Workload) -> Faults:
+    """Documents can be drawn, and model and plan can tell them apart."""
+    data, plan, model = workload.data, workload.plan, workload.model
+    if data is None:
+        return
+    try:
+        documents_of(data, workload.global_batch, workload.sequence_length)
+    except ValueError as error:
+        yield "data.longer", str(error)
+    if model.attention_heads is None:
+        yield "data", f"{model.name or 'this model'} has no attention that tells documents apart"
+    if plan.tensor_ranks > plan.tp:
+        yield "data", "does not go with tp_x or tp_z, which split the samples of a micro-batch"
+    if plan.replica_batches != "even":
+        yield "plan.replica_batches", "must be even with data, whose rows are dealt in turn"
+    if plan.attention == "unfused" and data.padding == "none":
+        yield "data.padding", "none needs attention: flash; unfused attention computes whole rows"
+    rings = plan.cp > 1 and plan.context_exchange in ("ring", "usp") and plan.cp > (plan.ulysses or 1)
+    windows = any(getattr(module, "window", None) for layer in model.layers() for module in layer.modules)
+    if rings and windows:
+        yield (
+            "plan.context_exchange",
+            f"{plan.context_exchange} does not go with a sliding window over documents of unequal length; use "
+            "all_to_all or all_gather",
         )
 
 
@@ -329,6 +362,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_tensor_grid,
     check_experts,
     check_sequence,
+    check_data,
     check_context_exchange,
     check_layers,
     check_schedule,

@@ -26,6 +26,10 @@ class Shard:
     modules whose group is in `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward)
     or pipelined (GEMMs also cut into pieces). `separate_head`: the head is on another stage than the embedding, so
     that tied weights exist twice.
+
+    `documents`: (tokens, how many) of the sequences that attention tells apart, where they are not one per sample.
+    `unpadded`: the same of the documents themselves, where some of it is padding; of all tokens, theirs are the part
+    `filled`.
     """
 
     micro_batch: int
@@ -55,11 +59,20 @@ class Shard:
     vocab_multiple: int = 128
     separate_head: bool = False
     offloaded: float = 0.0  # part of what blocks keep for backward that waits in host memory
+    documents: tuple[tuple[int, int], ...] = ()
+    unpadded: tuple[tuple[int, int], ...] = ()
+    filled: float = 1.0
+    context_axis: str = "cp"  # of the groups that share documents
 
     @property
     def tokens(self) -> int:
         """Tokens of a micro-batch on this GPU outside the sequence-parallel regions."""
         return self.micro_batch * self.sequence_length // self.cp
+
+    @property
+    def sequences(self) -> tuple[tuple[int, int], ...]:
+        """(tokens, how many) of each length that attention meets."""
+        return self.documents or ((self.sequence_length, self.micro_batch),)
 
     @property
     def norm_tokens(self) -> int:

@@ -9,9 +9,11 @@ from pydantic import Field, model_validator
 import simulator.workloads.models  # noqa: F401  registers the families
 from simulator.description.base import Named
 from simulator.description.faults import raise_if_any
+from simulator.workloads.data import Data, documents_of, rows_of
 from simulator.workloads.layers import Shard
 from simulator.workloads.model import FAMILIES, Model
 from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.packing import Row, attended, counted
 from simulator.workloads.plan import Plan, Precision
 from simulator.workloads.plan_checks import WORKLOAD_CHECKS, cluster_faults
 from simulator.workloads.plan_warnings import WARNINGS
@@ -23,8 +25,14 @@ class Workload(Named):
 
     kind: Literal["workload"] = Field(default="workload", description="Always `workload`.")
     model: Annotated[Model, FAMILIES] = Field(description="The model: a catalogue name or a mapping.")
-    global_batch: int = Field(gt=0, description="Samples per step over all GPUs.")
-    sequence_length: int = Field(gt=0, description="Tokens per sample.")
+    global_batch: int = Field(gt=0, description="Samples per step over all GPUs; documents, with `data`.")
+    sequence_length: int = Field(
+        gt=0, description="Tokens per sample; of the longest document and of a full row, with `data`."
+    )
+    data: Data | None = Field(
+        default=None,
+        description="Documents of unequal length; every sample is one full sequence if left out.",
+    )
     precision: Precision = Field(description="Type that GEMMs compute in.")
     plan: Plan = Field(
         default=Plan(name=""), description="How the model is spread: a catalogue name or a mapping."
@@ -45,18 +53,38 @@ class Workload(Named):
         return [found for warn in WARNINGS for found in warn(self, flash, num_gpus)]
 
     def num_micro_batches(self, num_gpus: int) -> int:
-        """Micro-batches that each replica runs per step."""
-        return self.global_batch // (self.plan.micro_batch * self.plan.data_parallel(num_gpus))
+        """Micro-batches that each replica runs per step; the last may lack rows, with `data`."""
+        together = self.plan.micro_batch * self.plan.data_parallel(num_gpus)
+        return self.global_batch // together if self.data is None else -(-len(self.rows) // together)
+
+    @property
+    def documents(self) -> tuple[int, ...]:
+        """Tokens of each document of a step, in the order drawn."""
+        if self.data is None:
+            return (self.sequence_length,) * self.global_batch
+        return documents_of(self.data, self.global_batch, self.sequence_length)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Tokens of the documents in each row of a step."""
+        if self.data is None:
+            return ((self.sequence_length,),) * self.global_batch
+        return rows_of(self.data, self.global_batch, self.sequence_length)
 
     @property
     def tokens(self) -> int:
-        """Tokens per step."""
-        return self.global_batch * self.sequence_length
+        """Tokens per step, without padding."""
+        if self.data is None:
+            return self.global_batch * self.sequence_length
+        return sum(self.documents)
 
     @property
     def flops(self) -> float:
-        """Model FLOPs per step: exact, attention in full (causal not halved), no recomputation."""
-        return self.global_batch * self.model.flops(self.sequence_length)
+        """Model FLOPs per step: exact, attention in full (causal not halved), no recomputation, no padding."""
+        if self.data is None:
+            return self.global_batch * self.model.flops(self.sequence_length)
+        sequences = [attended(row, self.data.mask) for row in self.rows]
+        return self.model.flops(self.tokens, counted(length for row in sequences for length in row))
 
     @property
     def activation_dtype(self) -> str:

@@ -126,6 +126,7 @@ def workload(sequence_length: int = 256, global_batch: int = 16, **changes: Any)
             "dense_layers": 1,
             "ffn": 512,
         }
+    data = {"data": plan.pop("data")} if "data" in plan else {}
     return Workload.model_validate(
         {
             "name": "test",
@@ -134,6 +135,7 @@ def workload(sequence_length: int = 256, global_batch: int = 16, **changes: Any)
             "sequence_length": sequence_length,
             "precision": "bf16",
             "plan": plan,
+            **data,
         }
     )
 

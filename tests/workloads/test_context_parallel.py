@@ -131,3 +131,41 @@ def test_a_window_needs_only_the_keys_just_before():
 def test_context_parallelism_divides_what_is_kept(exchange):
     shard = replace(FOUR, context_exchange=exchange)
     assert BLOCK.activation_bytes(shard) * 4 == pytest.approx(BLOCK.activation_bytes(replace(FOUR, cp=1)))
+
+
+DOCUMENTS = ((128, 1), (64, 3), (8, 16))  # 448 tokens
+PACKED = Shard(micro_batch=1, sequence_length=448, documents=DOCUMENTS)
+
+
+@pytest.mark.parametrize("exchange", ["ring", "all_gather", "all_to_all", "usp"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_packed_documents_cost_the_sum_of_their_squares_however_they_are_shared(exchange, backward):
+    shard = replace(PACKED, cp=4, context_exchange=exchange, ulysses_ranks=2)
+    operations = BLOCK.backward(shard) if backward else BLOCK.forward(shard)
+    squares = sum(count * length**2 for length, count in DOCUMENTS)
+    dense = 2.0 * 16 * 2 * 16 * squares  # 16 heads of width 16, two products
+    assert sum(k.flops for k in kernels(operations)) * 4 == pytest.approx(
+        dense / 2 * (2.5 if backward else 1)
+    )
+    of_attention = [o for o in operations if isinstance(o.what, Attention)]
+    assert sum(o.model_flops for o in of_attention) * 4 == pytest.approx(dense * (2 if backward else 1))
+
+
+@pytest.mark.parametrize("exchange", ["ring", "all_gather", "all_to_all"])
+def test_what_travels_depends_on_tokens_alone(exchange):
+    packed = replace(PACKED, cp=4, context_exchange=exchange)
+    whole = replace(packed, documents=())
+    assert sent(BLOCK.forward(packed)) == sent(BLOCK.forward(whole))
+    assert sent(BLOCK.backward(packed)) == sent(BLOCK.backward(whole))
+
+
+def test_documents_shorter_than_the_window_are_causal_and_longer_ones_meet_the_window():
+    causal, windowed = sorted(kernels(WINDOWED.forward(PACKED)), key=lambda k: not k.causal)
+    assert set(causal.sequences) == {(3, 64, 64), (16, 8, 8)} and causal.causal
+    assert windowed.sequences == ((1, 128, 96),) and not windowed.causal
+
+
+def test_one_kernel_over_equal_documents_takes_as_long_as_a_batch_of_them():
+    (batch,) = kernels(BLOCK.forward(Shard(micro_batch=6, sequence_length=64)))
+    (packed,) = kernels(BLOCK.forward(replace(PACKED, sequence_length=384, documents=((64, 6),))))
+    assert packed == batch

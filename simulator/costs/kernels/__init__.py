@@ -97,12 +97,13 @@ def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) ->
     table = measured.backward if kernel.backward else measured.forward
     if kernel.implementation == SERVING and measured.serving and not kernel.backward:
         table = measured.serving
+    batch, queries, keys = zip(*kernel.sequences, strict=True)
     seconds = attention_seconds(
-        batch=kernel.batch,
+        batch=batch,
         heads=kernel.heads,
         kv_heads=kernel.kv_heads,
-        seq_q=kernel.seq_q,
-        seq_kv=kernel.seq_kv,
+        seq_q=queries,
+        seq_kv=keys,
         head_dim=kernel.head_dim,
         head_dim_v=kernel.head_dim_v,
         causal=kernel.causal,
@@ -110,6 +111,7 @@ def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) ->
         dtype=kernel.dtype,
         chip=chip,
         parameters=for_head_size(table, kernel.head_dim),
+        together=True,
     )
     return max(
         float(seconds) / _speed(kernel.implementation, measured), kernel.flops / chip.peak(kernel.dtype)

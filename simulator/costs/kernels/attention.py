@@ -41,8 +41,12 @@ def attention_seconds(
     dtype: str,
     chip: Chip,
     parameters: AttentionParameters,
+    together: bool = False,
 ) -> Array:
-    """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth."""
+    """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth.
+
+    `together`: the last axis holds sequences of one kernel, whose blocks fill the SMs one after the other.
+    """
     b, h, hkv, sq, skv, d, dv = np.broadcast_arrays(
         *(np.asarray(x, float) for x in (batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v))
     )
@@ -52,20 +56,36 @@ def attention_seconds(
     score = (2 * width * products / p.efficiency + p.softmax_flops) / sm_rate
 
     rows = np.minimum(p.block, sq)
+    total, most = (_sum_of_last, _max_of_last) if together else (_each, _each)
     blocks = b * h * np.ceil(sq / p.block)
     keys = (skv + np.minimum(KEY_TILE, skv)) / 2 if causal else skv
     block = rows * keys * score + p.block_overhead
-    longest = rows * skv * score * p.alone + p.block_overhead
-    spread = blocks / chip.sms * block
-    seconds = np.maximum(spread + p.imbalance * longest * (1 - 1 / blocks), longest)
+    longest = most(rows * skv * score * p.alone + p.block_overhead)
+    spread = total(blocks / chip.sms * block)
+    seconds = np.maximum(spread + p.imbalance * longest * (1 - 1 / total(blocks)), longest)
 
     size = element_bytes(dtype) * b * (sq * h * (d + dv) + skv * hkv * (d + dv)) * (2 if backward else 1)
+    size = total(size)
     seconds = seconds + p.extra_traffic * size / chip.bandwidth + p.latency
-    flops = 2 * b * h * sq * skv * (d + dv) * products * (0.5 if causal else 1.0)
+    flops = total(2 * b * h * sq * skv * (d + dv) * products * (0.5 if causal else 1.0))
     busy = flops / (p.efficiency * chip.peak(dtype)) / seconds
     seconds = throttled(seconds, busy, p.throttle, p.throttle_time)
     result: Array = np.maximum(seconds, np.maximum(flops / chip.peak(dtype), size / chip.bandwidth))
     return result
+
+
+def _each(values: Array) -> Array:
+    return values
+
+
+def _sum_of_last(values: Array) -> Array:
+    found: Array = values.sum(axis=-1)
+    return found
+
+
+def _max_of_last(values: Array) -> Array:
+    found: Array = values.max(axis=-1)
+    return found
 
 
 def for_head_size(table: Mapping[int, AttentionParameters], head_dim: float) -> AttentionParameters:

@@ -6,6 +6,7 @@ sends is in context_parallel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
@@ -14,6 +15,9 @@ from simulator.workloads.operators import Attention, Gemm, MemoryBound
 
 MASK_BYTES = 1.0
 LOG_SUM_EXP_BYTES = 4.0
+
+Sizes = tuple[int, int, int]
+"""(how many sequences, queries of each, keys of each)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,16 @@ class CoreAttention(Module):
         gemm = Gemm(m, n, k, shard.dtype, batch=shard.micro_batch * self.num_heads(shard))
         return Operation(f"{self.name}.{label}", gemm, useful=1.0 / shard.tp_x)
 
+    def filled(self, shard: Shard) -> float:
+        """Scores between tokens of one document, of all scores computed."""
+        if not shard.unpadded:
+            return shard.filled
+        return self._num_scores(shard.unpadded) / self._num_scores(shard.sequences)
+
+    def _num_scores(self, sequences: tuple[tuple[int, int], ...]) -> float:
+        window = self.window
+        return sum(float(n) * length * min(length, window or length) for length, n in sequences)
+
     def _unfused_forward(self, shard: Shard) -> list[Operation]:
         queries, keys = shard.sequence_length // shard.cp, shard.sequence_length
         size = self._score_elements(shard) * shard.bytes
@@ -143,11 +157,16 @@ class CoreAttention(Module):
         return shard.tokens * width * shard.bytes
 
     def kernel(
-        self, shard: Shard, queries: int, keys: int, causal: bool, backward: bool, cut: int = 1
+        self, shard: Shard, sequences: Sequence[Sizes], causal: bool, backward: bool, cut: int = 1
     ) -> Operation:
-        """One flash kernel; `cut` splits heads further (after an exchange of heads for tokens)."""
+        """One flash kernel over `sequences`: (how many, queries, keys) of each length.
+
+        `cut` splits heads further (after an exchange of heads for tokens).
+        """
+        alike = len(sequences) == 1
+        count, queries, keys = sequences[0] if alike else (sum(s[0] for s in sequences), 0, 0)
         kernel = Attention(
-            shard.micro_batch,
+            count,
             self.num_heads(shard) // cut,
             max(1, self.num_kv_heads(shard) // cut),
             queries,
@@ -158,6 +177,7 @@ class CoreAttention(Module):
             shard.dtype,
             shard.attention,
             backward,
+            () if alike else tuple(sequences),
         )
         label = f"{self.name}.{'backward' if backward else 'forward'}"
         return Operation(label, kernel, useful=1.0 / shard.tp_x)  # X ranks repeat one another's heads

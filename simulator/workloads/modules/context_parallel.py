@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from simulator.workloads.operation import Operation
-from simulator.workloads.operators import Collective, MemoryBound
+from simulator.workloads.operators import Attention, Collective, MemoryBound
 from simulator.workloads.shard import Shard
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def exchanged(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
     """The fused core with what its context-parallel group sends."""
     if shard.cp == 1:
-        keys, causal = _keys(core, shard.sequence_length)
-        return [core.kernel(shard, shard.sequence_length, keys, causal, backward)]
+        return _whole(core, shard, 1, backward)
     if shard.context_exchange == "all_gather":
         return _gathered(core, shard, backward)
     if shard.ulysses == 1:
@@ -32,7 +31,7 @@ def exchanged(core: CoreAttention, shard: Shard, backward: bool) -> list[Operati
     first, last = before, core.output_bytes(shard)
     if backward:
         first, last = last, first
-    axis = "cp" if shard.ulysses == shard.cp else "ulysses"
+    axis = shard.context_axis if shard.ulysses == shard.cp else "ulysses"
     return [
         Operation(f"{core.name}.to_heads", Collective("all_to_all", axis, first, shard.dtype)),
         *_around(core, shard, backward),
@@ -45,7 +44,7 @@ def gather_keys(core: CoreAttention, shard: Shard, backward: bool) -> list[Opera
     if shard.cp == 1:
         return []
     op = "reduce_scatter" if backward else "all_gather"
-    collective = Collective(op, "cp", core.kv_bytes(shard) * shard.cp, shard.dtype)
+    collective = Collective(op, shard.context_axis, core.kv_bytes(shard) * shard.cp, shard.dtype)
     return [Operation(f"{core.name}.{op}", collective)]
 
 
@@ -74,29 +73,54 @@ def _copies(core: CoreAttention, shard: Shard) -> float:
     return max(1.0, shard.ulysses / core.num_kv_heads(shard))
 
 
+def _whole(core: CoreAttention, shard: Shard, ranks: int, backward: bool, cut: int = 1) -> list[Operation]:
+    """One of `ranks` equal parts of each sequence's queries meets all keys that it may, the causal half of them.
+
+    Where a window is shorter than some sequences and longer than others, these are two kernels.
+    """
+    operations = []
+    for causal, sequences in _by_window(core, shard).items():
+        sizes = [(count, length // ranks, keys) for count, length, keys in sequences]
+        operations.append(core.kernel(shard, sizes, causal, backward, cut))
+    return operations
+
+
+def _by_window(core: CoreAttention, shard: Shard) -> dict[bool, list[tuple[int, int, int]]]:
+    """(how many, length, keys that a query meets) of each length, by whether the causal half applies."""
+    found: dict[bool, list[tuple[int, int, int]]] = {}
+    for length, count in shard.sequences:
+        keys, causal = _keys(core, length)
+        found.setdefault(causal, []).append((count, length, keys))
+    return found
+
+
 def _gathered(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
     """All keys first. Zigzag: every rank's queries meet half of them; contiguous: the last rank's meet nearly all."""
-    queries, length = shard.sequence_length // shard.cp, shard.sequence_length
-    keys, causal = _keys(core, length)
+    kernels = _whole(core, shard, shard.cp, backward)
+    causal = _by_window(core, shard).get(True, [])
     if causal and shard.context_layout == "contiguous":
-        earlier = core.kernel(shard, queries, length - queries, False, backward)
-        kernels = [earlier, core.kernel(shard, queries, queries, True, backward)]
-    else:
-        kernels = [core.kernel(shard, queries, keys, causal, backward)]
+        own = [(count, length // shard.cp, length // shard.cp) for count, length, _ in causal]
+        earlier = [(count, queries, keys * (shard.cp - 1)) for count, queries, keys in own]
+        kernels = [core.kernel(shard, earlier, False, backward), core.kernel(shard, own, True, backward)] + [
+            one for one in kernels if not _is_causal(one)
+        ]
     scatter = gather_keys(core, shard, backward=True) if backward else []
     return [*gather_keys(core, shard, backward=False), *kernels, *scatter]
+
+
+def _is_causal(operation: Operation) -> bool:
+    return isinstance(operation.what, Attention) and operation.what.causal
 
 
 def _around(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
     """The kernels of the ranks of a ring, each after the block that it needs has come."""
     ranks = shard.cp // shard.ulysses
-    length = shard.sequence_length
-    keys, causal = _keys(core, length)
     if ranks == 1:
-        return [core.kernel(shard, length, keys, causal, backward, cut=shard.ulysses)]
-    if keys < length:
-        return _halo(core, shard, keys, backward)
-    return _ring(core, shard, ranks, causal, backward)
+        return _whole(core, shard, 1, backward, cut=shard.ulysses)
+    longest = max(length for length, _ in shard.sequences)
+    if core.window is not None and core.window < longest:
+        return _halo(core, shard, core.window, backward)
+    return _ring(core, shard, ranks, core.causal, backward)
 
 
 def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward: bool) -> list[Operation]:
@@ -106,7 +130,7 @@ def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward:
     Backward also passes the sums of key and value gradients on: they set out one step later and need one more, so
     that both travel ranks - 1 times.
     """
-    queries, name = shard.sequence_length // ranks, core.name
+    name = core.name
     message, merged = _copies(core, shard) * core.kv_bytes(shard), core.output_bytes(shard)
     halved = causal and shard.context_layout == "zigzag"
     operations: list[Operation] = []
@@ -115,10 +139,11 @@ def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward:
         if blocks:
             send = Collective("shift", _ring_axis(shard), blocks * message, shard.dtype)
             operations.append(Operation(f"{name}.ring.{step}", send, asynchronous=True))
-        keys = queries // 2 if step and halved else queries
-        kernel = core.kernel(shard, queries, keys, causal and step == 0, backward, cut=shard.ulysses)
+        part = 2 if step and halved else 1
+        sizes = [(count, length // ranks, length // ranks // part) for length, count in shard.sequences]
+        kernel = core.kernel(shard, sizes, causal and step == 0, backward, cut=shard.ulysses)
         waits = (f"{name}.ring.{step - 1}",) if step else ()
-        operations.append(Operation(kernel.label, kernel.what, waits_for=waits, useful=queries / keys))
+        operations.append(Operation(kernel.label, kernel.what, waits_for=waits, useful=float(part)))
         if step and not backward:
             operations.append(Operation(f"{name}.merge", MemoryBound("add", 2 * merged, merged)))
     if backward:
@@ -138,8 +163,9 @@ def _halo(core: CoreAttention, shard: Shard, window: int, backward: bool) -> lis
         blocks = 2 if backward else 1  # keys again, and their gradients back
         send = Collective("shift", _ring_axis(shard), blocks * part * block, shard.dtype)
         sends.append(Operation(f"{label}.{step}", send))
-    return [*sends, core.kernel(shard, queries, window, False, backward, cut=shard.ulysses)]
+    sizes = [(shard.micro_batch, queries, window)]
+    return [*sends, core.kernel(shard, sizes, False, backward, cut=shard.ulysses)]
 
 
 def _ring_axis(shard: Shard) -> str:
-    return "cp" if shard.ulysses == 1 else "ring"
+    return shard.context_axis if shard.ulysses == 1 else "ring"
