@@ -57,11 +57,13 @@ def _block(values: Mapping[str, Any], indent: int) -> list[str]:
     return [f"{' ' * indent}{name}: {_value(name, value)}" for name, value in values.items()]
 
 
-def _flow(values: Mapping[str, float]) -> str:
+def _flow(values: Mapping[Any, Any]) -> str:
     return "{" + ", ".join(f"{name}: {_value(name, value)}" for name, value in values.items()) + "}"
 
 
-def _value(name: str, value: float) -> str:
+def _value(name: str, value: float | Mapping[int, float]) -> str:
+    if isinstance(value, Mapping):
+        return _flow(value)
     return _time(name, value) if name in SECONDS else _digits(value)
 
 

@@ -58,6 +58,10 @@ class SoftwareProfile(Named):
     description: str = Field(description="what the profile stands for")
     launch: Seconds = Field(description="host time to launch one forward kernel, framework overhead included")
     launch_backward: Seconds = Field(description="host time to launch one backward kernel")
+    blocking_launches: bool = Field(
+        default=False,
+        description="the host waits for every kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1)",
+    )
     synchronous_p2p: bool = Field(description="the host waits for every pipeline transfer before it goes on")
     p2p_overhead: Seconds = Field(description="host time per pipeline transfer (shape exchange, batching)")
     scatter_gather: bool = Field(
@@ -78,6 +82,11 @@ class SoftwareProfile(Named):
     )
     fusions: tuple[str, ...] = Field(description="fused operators available")
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
+    unpads_attention: bool = Field(
+        default=False,
+        description="the flash kernel is called on sequences laid end to end: queries, keys and values are gathered "
+        "into that layout and the result is scattered back",
+    )
     overlap: OverlapDefaults = Field(description="what overlaps by default")
     bucket_size: Bytes = Field(description="gradient bucket")
     optimizer: OptimizerCost = Field(description="the optimizer step")
@@ -88,6 +97,11 @@ class SoftwareProfile(Named):
     compute_efficiency: Fraction = Field(
         default=1.0,
         description="kernel throughput of this generation's libraries relative to those calibrated on",
+    )
+    unaligned_batches: Fraction | None = Field(
+        default=None,
+        description="speed of batched products with rows that are not whole words of 16 bytes, as a fraction of the "
+        "peak in fp32: this generation's library runs them without matrix units; null: it has kernels for them",
     )
     jitter: Fraction = Field(description="relative standard deviation of one rank's compute time per step")
 

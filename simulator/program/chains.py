@@ -55,6 +55,11 @@ class Pricing(Protocol):
 
     def launch(self, kernels: int, backward: bool) -> float: ...
 
+    @property
+    def blocking(self) -> bool:
+        """Whether the host waits for every kernel before it launches the next."""
+        ...
+
 
 Piece = tuple[int, int]
 """(number of a collective in a chain, which piece of it)"""
@@ -214,15 +219,12 @@ class _Track:
 
     def finish(self) -> Chain:
         counts = tuple(self.counts.items())
-        return Chain(
-            tuple(self.phases),
-            tuple(self.axes),
-            tuple(self.pieces),
-            counts,
-            self.seconds,
-            self.host,
-            self.bound,
-        )
+        phases, axes, pieces = tuple(self.phases), tuple(self.axes), tuple(self.pieces)
+        if not self.pricing.blocking:
+            return Chain(phases, axes, pieces, counts, self.seconds, self.host, self.bound)
+        # the GPU idles through every launch; all of them at once, since no event falls between
+        launches = Phase("launch", "launch", 0.0, latency=self.host)
+        return Chain((launches, *phases), ("", *axes), ((0, 0), *pieces), counts, self.host + self.seconds)
 
     def _launch(self, launches: int) -> None:
         self.host += self.pricing.launch(launches, self.backward)

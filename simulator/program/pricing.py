@@ -35,12 +35,19 @@ class ClassPricing:
         return self.rank_class
 
     def kernel_seconds(self, kernel: Kernel) -> float:
+        fallback = self.software.unaligned_batches
+        if fallback is not None and isinstance(kernel, Gemm) and kernel.batch > 1 and not kernel.aligned:
+            return self._without_matrix_units(kernel, fallback)
         limited = not isinstance(kernel, MemoryBound)
         slowest = max(
             kernel_seconds(kernel, gpu, calibration) * (clock if limited else 1.0)
             for (gpu, calibration), clock in zip(self.gpus, self.clocks, strict=True)
         )
         return slowest / self.software.compute_efficiency
+
+    def _without_matrix_units(self, kernel: Gemm, efficiency: float) -> float:
+        slowest = min(gpu.peak("fp32") for gpu, _ in self.gpus)
+        return kernel.flops / (efficiency * slowest)
 
     def _seconds_at_best(self, kernel: Gemm | GroupedGemm | Attention) -> float:
         """What the kernel's FLOPs take in the main loop of a large product on the first GPU."""
@@ -61,6 +68,10 @@ class ClassPricing:
             else:
                 total += count * self.kernel_seconds(operation.what)
         return total
+
+    @property
+    def blocking(self) -> bool:
+        return self.software.blocking_launches
 
     def launch(self, kernels: int, backward: bool) -> float:
         return kernels * (self.software.launch_backward if backward else self.software.launch)

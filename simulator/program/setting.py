@@ -102,6 +102,7 @@ class Setting:
             frozenset(software.fusions),
             software.flash_attention,
             tp_overlap=software.overlap.tp,
+            unpads=software.unpads_attention,
             accumulate=self.num_micro_batches > 1,
             recompute=recompute,
         )

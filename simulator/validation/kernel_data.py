@@ -32,11 +32,11 @@ FUSED_HEAD_SIZES = {
 
 
 @lru_cache(maxsize=16)
-def table(name: str) -> pd.DataFrame:
+def table(name: str, suffix: str = "csv.gz") -> pd.DataFrame:
     """The table `name` of the data folder, as measured. Times are in microseconds (column `us`, or a GPU's)."""
     import pandas as pd
 
-    return pd.read_csv(FOLDER / f"{name}.csv.gz")
+    return pd.read_csv(FOLDER / f"{name}.{suffix}")
 
 
 def gemms(gpu: str) -> pd.DataFrame:

@@ -19,11 +19,21 @@ DTYPE_BYTES = {
 }
 
 
+WORD = 16.0
+"""Bytes that the fastest kernels load at once, so that every row of a matrix has to be a whole number of them."""
+
+
+def aligned(dtype: str, *lengths: int) -> bool:
+    """Whether rows of so many elements are whole words."""
+    return all(length * DTYPE_BYTES[dtype] % WORD == 0 for length in lengths)
+
+
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """C[m, n] = A[m, k] @ B[k, n], `batch` times; FLOPs = 2*batch*m*n*k.
 
     `reuse`: how often each element of A occurs in it, where A is never written out (the patches of a convolution).
+    `aligned`: rows of A, B and C in memory are whole words (`WORD`).
     """
 
     m: int
@@ -33,6 +43,7 @@ class Gemm:
     batch: int = 1
     accumulate: bool = False  # C += A @ B in fp32 (fused weight-gradient accumulation)
     reuse: float = 1.0
+    aligned: bool = True
 
     @property
     def flops(self) -> float:

@@ -22,7 +22,8 @@ class Shard:
     bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, router, permute,
     norm_cast (the norm writes its output narrow), narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
-    implementation (flash1, flash2, flash3, cudnn). `recompute` is none, selective or full; selective reruns the
+    implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end
+    to end. `recompute` is none, selective or full; selective reruns the
     modules whose group is in `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward)
     or pipelined (GEMMs also cut into pieces). `separate_head`: the head is on another stage than the embedding, so
     that tied weights exist twice.
@@ -47,6 +48,7 @@ class Shard:
     scaling: str = "delayed"  # of narrow GEMMs: delayed | current | block
     casts_weights: bool = False  # before every use, because they are gathered in the activation type
     attention: str = "flash2"
+    unpads: bool = False
     recompute: str = "none"
     recompute_groups: frozenset[str] = frozenset({"core_attention"})
     fusions: frozenset[str] = MEGATRON_FUSIONS

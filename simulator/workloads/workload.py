@@ -128,12 +128,13 @@ class Workload(Named):
         tp_overlap: bool | str = True,
         accumulate: bool = True,
         recompute: str | None = None,
+        unpads: bool = False,
     ) -> Shard:
         """How one GPU sees a layer under this plan.
 
-        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused) and `tp_overlap`
-        are the software's; the plan's own `overlap.tp` goes first. `recompute` overrides the plan's (for
-        blocks beyond `recompute_layers`).
+        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap` and `unpads`
+        are the software's; the plan's own `overlap.tp` goes first. `recompute` overrides the plan's (for blocks beyond
+        `recompute_layers`).
         """
         plan = self.plan
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
@@ -164,6 +165,7 @@ class Workload(Named):
             recompute=plan.recompute if recompute is None else recompute,
             recompute_groups=frozenset(plan.recompute_modules),
             fusions=fusions,
+            unpads=unpads,
             tp_overlap="pipelined" if overlap == "pipelined" else "backward" if overlap else "none",
             context_exchange=plan.context_exchange,
             context_layout=plan.context_layout,

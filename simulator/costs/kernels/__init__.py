@@ -82,6 +82,7 @@ def _gemm(kernel: Gemm, chip: Chip, calibration: KernelCalibration) -> float:
             dtype=kernel.dtype,
             batch=kernel.batch,
             accumulate=kernel.accumulate,
+            aligned=kernel.aligned,
         )
     )
 
@@ -113,16 +114,16 @@ def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) ->
         parameters=for_head_size(table, kernel.head_dim),
         together=True,
     )
-    return max(
-        float(seconds) / _speed(kernel.implementation, measured), kernel.flops / chip.peak(kernel.dtype)
-    )
+    speed = _speed(kernel.implementation, kernel.head_dim, measured)
+    return max(float(seconds) / speed, kernel.flops / chip.peak(kernel.dtype))
 
 
-def _speed(implementation: str, measured: AttentionCalibration) -> float:
+def _speed(implementation: str, head_dim: int, measured: AttentionCalibration) -> float:
     speeds = {SERVING: 1.0, **measured.implementations}
     if implementation not in speeds:
         raise ValueError(f"unknown attention implementation {implementation!r} (known: {', '.join(speeds)})")
-    return speeds[implementation]
+    speed = speeds[implementation]
+    return for_head_size(speed, head_dim) if isinstance(speed, dict) else speed
 
 
 @register(MemoryBound)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import log
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,7 @@ from simulator.costs.kernels.chip import Chip, element_bytes
 from simulator.costs.kernels.gemm import throttled
 
 Array = NDArray[np.float64]
+Measured = TypeVar("Measured")
 
 KEY_TILE = 128  # keys per step of a block; with causal masking half a tile per block is computed for nothing
 HEAD_STEP = 32  # head sizes are padded to a multiple of this
@@ -88,6 +90,6 @@ def _max_of_last(values: Array) -> Array:
     return found
 
 
-def for_head_size(table: Mapping[int, AttentionParameters], head_dim: float) -> AttentionParameters:
-    """The parameters measured at the head size nearest in ratio (of two equally near, the larger)."""
+def for_head_size(table: Mapping[int, Measured], head_dim: float) -> Measured:
+    """What was measured at the head size nearest in ratio (of two equally near, the larger)."""
     return table[min(table, key=lambda known: (abs(log(known / head_dim)), -known))]

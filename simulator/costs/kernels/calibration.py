@@ -74,8 +74,10 @@ class AttentionCalibration(Description):
         default_factory=dict,
         description="Forward in an inference engine, which also rotates and stores keys, by head size.",
     )
-    implementations: dict[str, Positive] = Field(
-        min_length=1, description="Speed of each training implementation relative to the one measured."
+    implementations: dict[str, Positive | dict[int, Positive]] = Field(
+        min_length=1,
+        description="Speed of each training implementation relative to the one measured: for all head sizes, or by "
+        "head size (sizes between take the nearest).",
     )
 
 

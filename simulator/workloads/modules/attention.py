@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.modules.context_parallel import context_buffers, exchanged, gather_keys
-from simulator.workloads.operators import Attention, Gemm, MemoryBound
+from simulator.workloads.operators import Attention, Gemm, MemoryBound, aligned
 
 MASK_BYTES = 1.0
 LOG_SUM_EXP_BYTES = 4.0
@@ -46,12 +46,14 @@ class CoreAttention(Module):
     def forward(self, shard: Shard) -> list[Operation]:
         if shard.attention == "unfused":
             return self._unfused_forward(shard)
-        return exchanged(self, shard, backward=False)
+        operations = exchanged(self, shard, backward=False)
+        return self._unpadded_forward(operations, shard) if shard.unpads else operations
 
     def backward(self, shard: Shard) -> list[Operation]:
         if shard.attention == "unfused":
             return self._unfused_backward(shard)
-        return exchanged(self, shard, backward=True)
+        operations = exchanged(self, shard, backward=True)
+        return self._unpadded_backward(operations, shard) if shard.unpads else operations
 
     def saved(self, shard: Shard) -> list[Saved]:
         """Queries, keys, values; probabilities, dropout mask and result, or output and log-sum-exp."""
@@ -88,7 +90,8 @@ class CoreAttention(Module):
         return float(shard.tokens * (self.num_heads(shard) * self.head_dim + kv))
 
     def _scores(self, shard: Shard, m: int, n: int, k: int, label: str) -> Operation:
-        gemm = Gemm(m, n, k, shard.dtype, batch=shard.micro_batch * self.num_heads(shard))
+        whole = aligned(shard.dtype, m, n, k)
+        gemm = Gemm(m, n, k, shard.dtype, batch=shard.micro_batch * self.num_heads(shard), aligned=whole)
         return Operation(f"{self.name}.{label}", gemm, useful=1.0 / shard.tp_x)
 
     def filled(self, shard: Shard) -> float:
@@ -150,6 +153,28 @@ class CoreAttention(Module):
         gradient = self.qkv_elements(shard) * shard.bytes
         operations.append(Operation(f"{self.name}.concatenate", MemoryBound("copy", gradient, gradient)))
         return operations + gather_keys(self, shard, backward=True)
+
+    def _unpadded_forward(self, operations: list[Operation], shard: Shard) -> list[Operation]:
+        """Queries, keys and values are gathered; the result goes into zeroed memory."""
+        size, result = self.qkv_elements(shard) * shard.bytes, self.output_bytes(shard)
+        gather = MemoryBound("copy", size, size, kernels=3)
+        scatter = MemoryBound("copy", result, 2 * result, kernels=2)
+        return [
+            Operation(f"{self.name}.unpad", gather),
+            *operations,
+            Operation(f"{self.name}.pad", scatter),
+        ]
+
+    def _unpadded_backward(self, operations: list[Operation], shard: Shard) -> list[Operation]:
+        """The same the other way round: the gradient of the result is gathered, three are scattered."""
+        size, result = self.qkv_elements(shard) * shard.bytes, self.output_bytes(shard)
+        gather = MemoryBound("copy", result, result)
+        scatter = MemoryBound("copy", size, 2 * size, kernels=6)
+        return [
+            Operation(f"{self.name}.pad_backward", gather),
+            *operations,
+            Operation(f"{self.name}.unpad_backward", scatter),
+        ]
 
     def kv_bytes(self, shard: Shard) -> float:
         """Keys and values of the tokens on this GPU."""

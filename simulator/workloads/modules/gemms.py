@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.workloads.layers import Module, Operation, Shard
-from simulator.workloads.operators import DTYPE_BYTES, Collective, Gemm, MemoryBound
+from simulator.workloads.operators import DTYPE_BYTES, Collective, Gemm, MemoryBound, aligned
 
 
 def bias_gradient(name: str, elements: float, shard: Shard) -> Operation:
     """Sum of the output gradient over tokens."""
     what = MemoryBound("reduce", elements * shard.bytes, 0.0)
     return Operation(f"{name}.bias_gradient", what, weight_gradient=True)
+
+
+def projection(tokens: int, outputs: int, inputs: int, dtype: str) -> Gemm:
+    """Y [tokens, outputs] = X [tokens, inputs] W, or with the two widths exchanged the gradient of X."""
+    return Gemm(tokens, outputs, inputs, dtype, aligned=aligned(dtype, outputs, inputs))
 
 
 def gemm_dtype(module: Module, shard: Shard) -> str:
@@ -104,7 +111,8 @@ def weight_gradient(
 ) -> list[Operation]:
     """dW [outputs, inputs] from all tokens, added to the gradient buffer (in the GEMM if fused)."""
     fused = shard.accumulate_gradients and shard.fused("gradient_accumulation")
-    gemm = Gemm(outputs, inputs, tokens or shard.tokens, dtype, accumulate=fused)
+    whole = aligned(dtype, outputs, inputs)
+    gemm = Gemm(outputs, inputs, tokens or shard.tokens, dtype, accumulate=fused, aligned=whole)
     operations = [
         Operation(f"{name}.weight_gradient", gemm, weight_gradient=True, waits_for=waits, useful=useful)
     ]
@@ -151,5 +159,4 @@ def _piece(gemm: Operation, piece: int, pieces: int, waits: tuple[str, ...]) -> 
     if not isinstance(what, Gemm):
         raise TypeError(f"only a Gemm can be cut into pieces, not {type(what).__name__}")
     rows = what.m // pieces + (what.m % pieces if piece == 0 else 0)
-    cut = Gemm(rows, what.n, what.k, what.dtype, what.batch, what.accumulate)
-    return Operation(gemm.label, cut, useful=gemm.useful, waits_for=waits)
+    return Operation(gemm.label, replace(what, m=rows), useful=gemm.useful, waits_for=waits)

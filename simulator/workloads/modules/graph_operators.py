@@ -11,8 +11,8 @@ from simulator.description.base import Description
 from simulator.description.quantities import Bytes
 from simulator.description.registry import Registry
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
-from simulator.workloads.modules.gemms import weight_gradient
-from simulator.workloads.operators import Attention, Collective, Gemm, MemoryBound
+from simulator.workloads.modules.gemms import projection, weight_gradient
+from simulator.workloads.operators import Attention, Collective, MemoryBound
 
 OPERATORS = Registry("operator", "kind")
 
@@ -44,11 +44,13 @@ class Linear(Module):
 
     def forward(self, shard: Shard) -> list[Operation]:
         rows = self.rows * shard.tokens
-        return [Operation(f"{self.name}.forward", Gemm(rows, self.outputs, self.inputs, shard.gemm_dtype))]
+        return [
+            Operation(f"{self.name}.forward", projection(rows, self.outputs, self.inputs, shard.gemm_dtype))
+        ]
 
     def backward(self, shard: Shard) -> list[Operation]:
         rows = self.rows * shard.tokens
-        gradient = Gemm(rows, self.inputs, self.outputs, shard.gemm_dtype)
+        gradient = projection(rows, self.inputs, self.outputs, shard.gemm_dtype)
         return [
             Operation(f"{self.name}.input_gradient", gradient),
             *weight_gradient(self.name, self.outputs, self.inputs, shard.gemm_dtype, shard, tokens=rows),

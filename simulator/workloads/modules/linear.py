@@ -21,12 +21,12 @@ from simulator.workloads.modules.gemms import (
     gathered_bytes,
     gemm_dtype,
     input_element_bytes,
+    projection,
     sum_gradients,
     then_reduce,
     weight_gradient,
 )
 from simulator.workloads.modules.tensor_grid import Tile
-from simulator.workloads.operators import Gemm
 
 ALTERNATE = "alternate_matmul"
 """Recompute group of policies that keep every other matrix product of a block (torchtitan's per-operator one)."""
@@ -102,7 +102,7 @@ class ColumnLinear(Module):
         gemms = [
             Operation(
                 f"{self.name}.forward",
-                Gemm(shard.tokens, width, self.inputs, dtype),
+                projection(shard.tokens, width, self.inputs, dtype),
                 useful=self._useful(shard),
             )
             for width in self._widths(shard)
@@ -136,7 +136,7 @@ class ColumnLinear(Module):
             saved = gathered_bytes(shard, self.inputs, dtype)
             operations.append(collective(f"{name}.regather", "all_gather", saved, shard, overlapped))
         for index, width in enumerate(widths):
-            gemm = Gemm(shard.tokens, self.inputs, width, dtype)
+            gemm = projection(shard.tokens, self.inputs, width, dtype)
             operations.append(Operation(f"{name}.input_gradient", gemm, useful=useful))
             if index:
                 operations.append(sum_gradients(name, shard.tokens * self.inputs, shard))
@@ -215,7 +215,7 @@ class RowLinear(Module):
         dtype, inputs = gemm_dtype(self, shard), self.inputs // shard.tp
         operations = cast(self.name, "input", shard.tokens * inputs, dtype, shard)
         operations += cast_weights(self.name, inputs * self.outputs, dtype, shard)
-        gemm = Operation(f"{self.name}.forward", Gemm(shard.tokens, self.outputs, inputs, dtype))
+        gemm = Operation(f"{self.name}.forward", projection(shard.tokens, self.outputs, inputs, dtype))
         if shard.tp == 1:
             operations.append(gemm)
         else:
@@ -233,7 +233,7 @@ class RowLinear(Module):
         operations = cast(self.name, "output_gradient", elements, dtype, shard, shared=True)
         operations += cast_weights(self.name, inputs * self.outputs, dtype, shard)
         input_gradient = Operation(
-            f"{self.name}.input_gradient", Gemm(shard.tokens, inputs, self.outputs, dtype)
+            f"{self.name}.input_gradient", projection(shard.tokens, inputs, self.outputs, dtype)
         )
         if shard.sequence_parallel and shard.tp > 1:
             size = gathered_bytes(shard, self.outputs, dtype)
@@ -286,7 +286,7 @@ class ReplicatedLinear(Module):
 
     def forward(self, shard: Shard) -> list[Operation]:
         tokens, dtype = self._tokens(shard), self._dtype(shard)
-        gemm = Gemm(tokens, self.outputs, self.inputs, dtype)
+        gemm = projection(tokens, self.outputs, self.inputs, dtype)
         operations = cast(self.name, "input", tokens * self.inputs, dtype, shard)
         operations.append(Operation(f"{self.name}.forward", gemm, useful=self._share(shard)))
         if self.bias and not shard.fused("bias"):
@@ -295,7 +295,7 @@ class ReplicatedLinear(Module):
 
     def backward(self, shard: Shard) -> list[Operation]:
         tokens, share, dtype = self._tokens(shard), self._share(shard), self._dtype(shard)
-        gemm = Gemm(tokens, self.inputs, self.outputs, dtype)
+        gemm = projection(tokens, self.inputs, self.outputs, dtype)
         operations = cast(self.name, "output_gradient", tokens * self.outputs, dtype, shard)
         operations.append(Operation(f"{self.name}.input_gradient", gemm, useful=share))
         operations += weight_gradient(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.workloads.layers import Operation, Shard
-from simulator.workloads.modules.gemms import cast, weight_gradient
-from simulator.workloads.operators import DTYPE_BYTES, Collective, Gemm
+from simulator.workloads.modules.gemms import cast, projection, weight_gradient
+from simulator.workloads.operators import DTYPE_BYTES, Collective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Tile:
         operations = [*gathers, *cast(self.name, "input", tokens * self.inputs, self.dtype, shard)]
         waits = tuple(one.label for one in gathers if one.asynchronous)
         for width in self.widths:
-            gemm = Gemm(tokens, width, self.inputs, self.dtype)
+            gemm = projection(tokens, width, self.inputs, self.dtype)
             operations.append(Operation(f"{self.name}.forward", gemm, useful=self.useful, waits_for=waits))
             waits = ()
         total = tokens * sum(self.widths) * shard.bytes
@@ -52,7 +52,7 @@ class Tile:
         ]
         waits = tuple(one.label for one in gathers if one.asynchronous)
         for width in self.widths:
-            gemm = Gemm(tokens, self.inputs, width, self.dtype)
+            gemm = projection(tokens, self.inputs, width, self.dtype)
             label = f"{self.name}.input_gradient"
             operations.append(Operation(label, gemm, useful=self.useful, waits_for=waits))
             waits = ()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.costs.kernels.chip import element_bytes
-from simulator.costs.kernels.gemm import gemm_seconds, throttled
+from simulator.costs.kernels.gemm import UNALIGNED, gemm_seconds, throttled
 from simulator.validation import kernel_data
 from tests.costs.kernels.gpus import CALIBRATED, calibration, chip
 
@@ -93,3 +93,10 @@ def test_throttling_comes_with_duration_and_work() -> None:
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown number format 'int3'"):
         element_bytes("int3")
+
+
+@given(NAMES, st.integers(64, 16384), st.integers(64, 16384), st.integers(64, 16384))
+def test_rows_that_are_no_whole_words_cost_time_where_multiplying_is_what_takes_it(name, m, n, k) -> None:
+    whole, pieces = (float(seconds(name, m, n, k, aligned=aligned)) for aligned in (True, False))
+    throttle = calibration(name).gemm["bf16"].throttle
+    assert whole <= pieces <= whole / UNALIGNED * (1 + throttle)

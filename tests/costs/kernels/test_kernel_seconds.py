@@ -9,6 +9,7 @@ from simulator.costs.kernels import MODELS, calibration_for, chip_of, kernel_sec
 from simulator.costs.kernels.transfer import NEAREST, gemm_parameters
 from simulator.description import catalogue
 from simulator.hardware.gpu import Architecture
+from simulator.validation import kernel_data
 from simulator.workloads.operators import Attention, Gemm, GroupedGemm, Kernel, MemoryBound
 from tests.costs.kernels.gpus import CALIBRATED, calibration, gpu
 
@@ -141,3 +142,36 @@ def test_quantisation_has_parameters_of_its_own() -> None:
     found = own.quantize["fp8"]
     took = kernel_seconds(MemoryBound("quantize_fp8", 2e8, 1e8), b200, own)
     assert took == pytest.approx(found.latency + 3e8 / (found.efficiency * b200.memory.bandwidth))
+
+
+@pytest.mark.parametrize("name", ["a100-sxm-80", "h100-sxm"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_flash_attention_1_is_as_fast_as_published_beside_2(name: str, head_dim: int) -> None:
+    """TFLOP/s of forward and backward together, causal, 16,384 tokens, 2,048 / head_dim heads (Dao 2023)."""
+    rows = kernel_data.table("attention_published", "csv")
+    mine = (rows.gpu == name) & (rows.head_dim == head_dim) & (rows.causal == 1) & (rows.seq >= 2048)
+    ours, published = [], []
+    for row in rows[mine & (rows.implementation == "flash1")].itertuples():
+        heads = 2048 // head_dim
+        kernels = [
+            Attention(
+                16384 // row.seq,
+                heads,
+                heads,
+                row.seq,
+                row.seq,
+                head_dim,
+                head_dim,
+                True,
+                "bf16",
+                "flash1",
+                b,
+            )
+            for b in (False, True)
+        ]
+        took = sum(kernel_seconds(kernel, gpu(name), calibration(name)) for kernel in kernels)
+        ours.append(sum(kernel.flops for kernel in kernels) / took / 1e12)
+        published.append(row.tflops)
+    errors = [mine / theirs - 1 for mine, theirs in zip(ours, published, strict=True)]
+    assert abs(sum(errors) / len(errors)) < 0.03
+    assert max(map(abs, errors)) < 0.2
