@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING
 from simulator.costs.collectives import library_for
 from simulator.costs.software import load_software
 from simulator.description import catalogue
-from simulator.description.faults import DescriptionError, Fault
+from simulator.description.faults import DescriptionError, Fault, KeyFaults
 from simulator.engine.engine import EngineOptions, execute
 from simulator.engine.timeline import Timeline
+from simulator.hardware.topology import build_topology
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
 from simulator.program.host_copies import lacking
-from simulator.program.steady_state import endless, lengths, num_steps_to_try, repetition
+from simulator.program.steady_state import (
+    LOCAL_STEPS,
+    endless,
+    lengths,
+    local_step,
+    num_steps_to_try,
+    repetition,
+)
 from simulator.results.data_use import data_use
 from simulator.results.predict import predict
 from simulator.results.prediction import Prediction
@@ -97,6 +105,10 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
     for node in dict.fromkeys(group.node for group in cluster.node_groups):
         found += [("plan.offload", message) for message in lacking(node, workload.plan.offload)]
     faults = [workload.fault(key, message) for key, message in found]
+    try:
+        build_topology(cluster)
+    except KeyFaults as error:
+        faults += [cluster.fault(key, message) for key, message in error.faults]
     faults += _unknown("software", workload.plan.software, workload, "plan.software")
     faults += _unknown("collectives", cluster.software, cluster, "software")
     faults += [fault for gpu in gpus for fault in _unknown("kernels", gpu.calibration, gpu, "calibration")]
@@ -120,6 +132,8 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
     setting = plan.setting
     if setting.overlaps_steps:
         return _run_endlessly(plan, options)
+    if setting.cycle > 1:
+        return _run_cycle(plan, options)
     # Requests overtake each other; replicas or micro-batches that differ never repeat themselves.
     regular = setting.request is None and not setting.replica_counts and not setting.varies
     if options.periodic and not options.trace and regular:
@@ -146,6 +160,21 @@ def _run_endlessly(plan: Blueprint, options: SimulationOptions) -> tuple[Built, 
         if exact:
             break
     timeline.repetition = found
+    return built, timeline
+
+
+def _run_cycle(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
+    """All steps until replicas meet as in the first one again; of many that are equal, as few as show it."""
+    setting, cycle = plan.setting, plan.setting.cycle
+    alike = setting.communicators.num_classes == setting.plan.pp and not setting.varies
+    local = setting.plan.synchronisation.scheme == "local"
+    shortens = options.periodic and not options.trace and alike and local and cycle > LOCAL_STEPS
+    built = plan.build(num_steps=LOCAL_STEPS if shortens else cycle)
+    timeline = execute(built.program, trace=options.trace, options=options.engine)
+    if shortens:
+        missing = cycle - LOCAL_STEPS
+        timeline.repetition = local_step(built.program, timeline, setting.num_micro_batches, missing)
+    timeline.num_steps = cycle
     return built, timeline
 
 

@@ -103,7 +103,17 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
         total += state_bytes(count.total - count.experts, rule, sharers, fraction)
         total += state_bytes(count.experts, rule, expert_sharers, fraction)
         whole += count
-    return _resident(total, workload) + StateBytes(_copies(whole, workload, shard, rule), 0.0, 0.0)
+    copies = StateBytes(_copies(whole, workload, shard, rule), _unsent(whole, workload, rule), 0.0)
+    return _resident(total, workload) + copies
+
+
+def _unsent(count: Parameters, workload: Workload, rule: StateRule) -> float:
+    """What compression left out of the last gradients, and what neighbours' parameters arrive in."""
+    synchronisation = workload.plan.synchronisation
+    kept = rule.gradients if synchronisation.compression.error_feedback else 0.0
+    if synchronisation.scheme == "gossip":
+        kept += synchronisation.neighbours * (rule.master or rule.parameters)
+    return kept * count.total
 
 
 def _resident(state: StateBytes, workload: Workload) -> StateBytes:

@@ -87,6 +87,8 @@ class Timeline:
         self._memory = memory
         self._is_traced = is_traced
         self.repetition: Repetition | None = None
+        self.num_steps = 1
+        """Training steps that it holds, repetitions included."""
 
     @property
     def simulated(self) -> float:
@@ -100,6 +102,11 @@ class Timeline:
         if left_out is not None and left_out.alone:
             return left_out.count * left_out.seconds
         return self.simulated + (left_out.count * left_out.seconds if left_out else 0.0)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds per step, on average over all that it holds."""
+        return self.makespan / self.num_steps
 
     @cached_property
     def weight(self) -> Ints:

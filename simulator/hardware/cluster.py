@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 
 from simulator.description.base import Description, Named
 from simulator.description.faults import KeyFaults, raise_if_any
-from simulator.description.quantities import Dollars
+from simulator.description.quantities import Dollars, Fraction
 from simulator.hardware.fabrics import FABRICS, Fabric
 from simulator.hardware.node import Node
+from simulator.hardware.stragglers import Stragglers
 
 
 class NodeGroup(Description):
@@ -32,6 +33,18 @@ class Placement(Description):
     seed: int = Field(default=0, description="Seed of the random policy.")
 
 
+class Background(Description):
+    """Traffic of other jobs, as the part of some links' capacity that it takes."""
+
+    links: str = Field(
+        description="Kind of link, as in utilisation: nic_out, leaf_up, leaf_down, spine_up, ..."
+    )
+    which: tuple[int, ...] = Field(
+        default=(), description="Which of that kind, counted from 0 in the fabric's order; all if left out."
+    )
+    share: Fraction = Field(lt=1, description="Part of the capacity that is taken.")
+
+
 class Cluster(Named):
     """A cluster of equal nodes (`node`, `num_nodes`) or of several kinds (`groups`)."""
 
@@ -45,6 +58,12 @@ class Cluster(Named):
     fabric: Annotated[Fabric, FABRICS] = Field(description="How nodes are connected: a name or a mapping.")
     placement: Placement = Field(
         default=Placement(), description="Which places of the fabric the nodes take."
+    )
+    background: tuple[Background, ...] = Field(
+        default=(), description="Links of which other jobs take a part, all the time."
+    )
+    stragglers: Stragglers | None = Field(
+        default=None, description="How nodes are delayed from step to step; null: by the software's jitter."
     )
     software: str | None = Field(
         default=None, description="Collective library calibration; null: the runtime profile's own."

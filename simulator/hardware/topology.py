@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from simulator.description.faults import listing, raise_if_any, suggestion
 from simulator.hardware.host_links import HostLinks, wire_hosts
 from simulator.hardware.links import FloatArray, IntArray, LinkTable, VertexBlock, vertex_name
 from simulator.hardware.placement import places
@@ -154,7 +155,8 @@ class Topology:
 def build_topology(cluster: Cluster) -> Topology:
     """The links and routes of a cluster, kept for the next call with an equal cluster.
 
-    Raises ValueError where fabric and nodes do not fit together.
+    Raises ValueError where fabric and nodes do not fit together, KeyFaults (a ValueError) for background traffic on
+    links that are not there.
     """
     table = LinkTable()
     groups = [(group.node, group.num_nodes) for group in cluster.node_groups]
@@ -180,6 +182,7 @@ def build_topology(cluster: Cluster) -> Topology:
     nodes = tuple(dict.fromkeys(node for node, _ in groups))
     node_class = np.array([nodes.index(node) for node, _ in groups])
     kind, tail, head, capacity, latency = table.columns()
+    _take_background(cluster, table, kind, capacity)
     return Topology(
         gpu_node=gpu_node,
         gpu_local=np.arange(len(gpu_node)) - node_first_gpu[gpu_node],
@@ -208,3 +211,20 @@ def build_topology(cluster: Cluster) -> Topology:
         host=host,
         _vertex_blocks=table.vertex_blocks,
     )
+
+
+def _take_background(cluster: Cluster, table: LinkTable, kind: IntArray, capacity: FloatArray) -> None:
+    """Lower the capacities by what other jobs take."""
+    for index, traffic in enumerate(cluster.background):
+        known = table.kind_names
+        if traffic.links not in known:
+            hint = suggestion(traffic.links, known)
+            message = f"no link is a {traffic.links!r}{hint} (this cluster has: {listing(known)})"
+            raise_if_any([(f"background.{index}.links", message)])
+        links = np.flatnonzero(kind == known.index(traffic.links))
+        outside = [place for place in traffic.which if not 0 <= place < len(links)]
+        if outside:
+            message = f"there is no {traffic.links} {outside[0]} (0 to {len(links) - 1})"
+            raise_if_any([(f"background.{index}.which", message)])
+        taken = links[list(traffic.which)] if traffic.which else links
+        capacity[taken] *= 1.0 - traffic.share

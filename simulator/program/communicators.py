@@ -153,7 +153,10 @@ class FoldedCommunicators:
         return self.links[np.unique(self.folding.link_class, return_index=True)[1]]
 
     def group(self, axis: str, rank_class: int, place: int | None = None) -> tuple[int, tuple[int, ...]]:
-        """(group, member classes in order) of the class's representative; `place` its column, for pairs."""
+        """(group, member classes) of the class's representative; `place` its column, for pairs.
+
+        Classes of pairs are in order. Others ascend: groups that are folded together may list them in different orders.
+        """
         key = (axis if place is None else f"{axis}@{place}", rank_class)
         if key not in self._peers:
             members = self.communicators.members(axis)
@@ -161,7 +164,8 @@ class FoldedCommunicators:
             where = members == rank if place is None else members[:, place] == rank
             group = int(np.argmax(where.any(axis=1) if place is None else where))
             classes = self.folding.rank_class[members[group]]
-            self._peers[key] = (group, tuple(dict.fromkeys(int(c) for c in classes)))
+            found = dict.fromkeys(int(c) for c in classes)
+            self._peers[key] = (group, tuple(sorted(found) if place is None else found))
         return self._peers[key]
 
     def classes(self, axis: str, rank_class: int) -> tuple[int, ...]:

@@ -11,10 +11,11 @@ from simulator.costs.software import SoftwareProfile
 from simulator.hardware.gpu import GPU
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
+from simulator.program.exchange import exchanges
 from simulator.program.offload import offload_requests
 from simulator.program.schedules import Schedule, find_schedule
 from simulator.program.schedules.placement import Placement
-from simulator.program.sharding import gathers, kept_units, reductions
+from simulator.program.sharding import gathers, kept_units
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
@@ -23,6 +24,7 @@ from simulator.workloads.micro_batches import MicroBatch, Pack, pack_at, packed
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 from simulator.workloads.plan import Plan
+from simulator.workloads.synchronisation import offsets
 from simulator.workloads.workload import Workload
 
 
@@ -227,8 +229,48 @@ class Setting:
 
     @cached_property
     def reduction_size(self) -> float:
-        """Bytes per gradient element on the wire."""
+        """Bytes per gradient element where it is summed."""
         return DTYPE_BYTES[self.workload.gradient_dtype]
+
+    @cached_property
+    def wire_size(self) -> float:
+        """Bytes per gradient element on the wire, before compression."""
+        return DTYPE_BYTES[self.plan.synchronisation.wire_dtype or self.workload.gradient_dtype]
+
+    @cached_property
+    def encodes_gradients(self) -> bool:
+        """Whether kernels prepare gradients for the wire."""
+        codec = self.plan.synchronisation.compression
+        coded = (
+            codec.ratio < 1.0 or codec.encode is not None or codec.decode is not None or not codec.reducible
+        )
+        return coded or self.wire_size != self.reduction_size
+
+    @cached_property
+    def averaged_size(self) -> float:
+        """Bytes per parameter that replicas average."""
+        return 4.0 if self.workload.master_weights else DTYPE_BYTES[self.workload.parameter_dtype]
+
+    @cached_property
+    def cycle(self) -> int:
+        """Steps after which replicas meet as in the first one again."""
+        synchronisation = self.plan.synchronisation
+        if synchronisation.scheme == "local":
+            return synchronisation.every
+        return synchronisation.num_shuffles(self.grid.dp) if synchronisation.scheme == "groups" else 1
+
+    @cached_property
+    def num_groupings(self) -> int:
+        """Steps that differ in whom gradients are summed with."""
+        return self.cycle if self.plan.synchronisation.scheme == "groups" else 1
+
+    @cached_property
+    def gossip_axes(self) -> list[str]:
+        """One per neighbour to whom a replica sends its parameters."""
+        synchronisation = self.plan.synchronisation
+        if synchronisation.scheme != "gossip":
+            return []
+        return [f"gossip{offset:+d}" for offset in offsets(synchronisation.neighbours, self.grid.dp)]
 
     @cached_property
     def parameter_size(self) -> float:
@@ -407,10 +449,14 @@ class Setting:
         return list(found)
 
     def _unit_requests(self, unit: Unit) -> Iterator[Request]:
-        for is_last in (False, True):
-            for chain in reductions(self, unit, is_last):
-                for axis, op, count in chain:
-                    yield axis, op, count * self.reduction_size
+        for is_last, step in ((False, 0), *((True, step) for step in range(self.num_groupings))):
+            for chain in exchanges(self, unit, is_last, step):
+                for one in chain:
+                    yield one.axis, one.op, one.size
+        for axis in self.gossip_axes:
+            yield axis, "shift", unit.parameters.total * self.averaged_size
+        if self.plan.synchronisation.scheme == "local":
+            yield "dp", "all_reduce", unit.parameters.total * self.averaged_size
         if not self.plan.zero:
             return
         for direction in ("forward", "backward"):

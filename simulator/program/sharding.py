@@ -33,11 +33,17 @@ def gathers(setting: Setting, unit: Unit, direction: str) -> list[Gather]:
     return [(axis, count) for axis, count in found if count]
 
 
-def reductions(setting: Setting, unit: Unit, is_last: bool) -> list[list[Reduction]]:
+def reductions(setting: Setting, unit: Unit, is_last: bool, step: int = 0) -> list[list[Reduction]]:
     """What sums a unit's gradients: chains of collectives, each of which waits for the one before.
 
-    `is_last`: of the micro-batches; gradients that stay whole on every rank are summed up locally until then.
+    `is_last`: of the micro-batches; gradients that stay whole on every rank are summed up locally until then. `step`:
+    which it is, where the groups that average change from step to step.
     """
+    synchronisation = setting.plan.synchronisation
+    if synchronisation.averages_parameters:
+        if synchronisation.scheme != "groups" or not is_last or not unit.parameters.total:
+            return []
+        return [[(f"mix{step % setting.cycle}", "all_reduce", float(unit.parameters.total))]]
     if not setting.shards_parameters:
         plain = ((axis, setting.reduction, count) for axis, count in _whole(unit))
         return [[one] for one in plain if one[2]]

@@ -45,6 +45,23 @@ def num_steps_to_try(num_stages: int, num_micro_batches: int) -> Iterator[int]:
         yield 2 * (filling + margin) + 2
 
 
+LOCAL_STEPS = 4
+"""Steps that show how replicas go on for themselves: one to start, two that are equal, and the one that averages."""
+
+
+def local_step(program: Program, timeline: Timeline, period: int, missing: int) -> Repetition:
+    """The second step of several that run one after the other, which was left out `missing` times."""
+    lane = next(i for i, lane in enumerate(program.lanes) if lane.name == "compute")
+    batches = [(program.tasks[task].micro_batch, task) for task in program.queues[lane]]
+    start, end = (
+        float(timeline.start[next(task for batch, task in batches if batch == number * period)])
+        for number in (1, 2)
+    )
+    tolerance = TOLERANCE * timeline.simulated
+    inside = np.flatnonzero((timeline.start >= start - tolerance) & (timeline.start < end - tolerance))
+    return Repetition(missing, end - start, start, inside)
+
+
 def endless(program: Program, timeline: Timeline, period: int) -> tuple[Repetition, bool]:
     """One step of `period` micro-batches in the middle of several, and whether the next one repeats it exactly.
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from simulator.costs.memory import stage_state
+from simulator.program.averaging import average_parameters, send_to_neighbours
 from simulator.program.chains import Chain, chain_of, joined, transfer_phase
+from simulator.program.exchange import Exchange, codec_phase, exchanges
 from simulator.program.offload import HostTraffic
 from simulator.program.optimizer import optimizer_step, parameter_gather
 from simulator.program.pricing import ClassPricing
@@ -16,7 +18,7 @@ from simulator.program.rounds import Round, rounds
 from simulator.program.schedules import Action
 from simulator.program.schedules.lockstep import Message, asked_after
 from simulator.program.setting import ChunkContent, Setting
-from simulator.program.sharding import gathers, reductions
+from simulator.program.sharding import gathers
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack
@@ -47,6 +49,7 @@ class Step:
     )  # how many actions are behind when a message is asked for
     behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
+    number: int = 0  # of the step
     _last: int | None = None
     count: int = field(init=False)  # micro-batches per step
     packs: tuple[Pack | None, ...] = field(init=False)  # what each of them holds
@@ -63,6 +66,7 @@ class Step:
         steps = (self.count, setting.num_chunks, setting.num_steps)
         updates = self.count if setting.schedule.updates_each_micro_batch else 1
         for index, actions in enumerate(rounds(setting.schedule, self.stage, plan.pp, *steps)):
+            self.number = index // updates
             self._round(actions, begins_step=index % updates == 0)
 
     def _round(self, actions: Round, begins_step: bool) -> None:
@@ -74,6 +78,7 @@ class Step:
         self.final, self.reductions = actions.final, []
         if setting.gathers_ahead:
             self._gather_everything()
+        sent = send_to_neighbours(setting, self.pricing, self.rank, self.stage, self.blockers)
         if self._asks_ahead:
             pp, chunks = setting.plan.pp, setting.num_chunks
             every = [setting.schedule(stage, pp, self.count, chunks) for stage in range(pp)]
@@ -88,8 +93,10 @@ class Step:
             self.behind.append(self._last)
         self._reduce_rest()
         self._reduce_tied()
-        deps = [*self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
+        deps = [*sent, *self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
         self.blockers = optimizer_step(setting, self.pricing, self.rank, self.host, self.stage, deps)
+        if setting.plan.synchronisation.scheme == "local" and self.number == setting.num_steps - 1:
+            self.blockers = average_parameters(setting, self.pricing, self.rank, self.stage, self.blockers)
 
     def _reside(self) -> None:
         """What is in memory before the step begins."""
@@ -326,20 +333,39 @@ class Step:
         setting = self.setting
         is_last = (micro_batch + 1) % self.count == 0  # also of what belongs to no micro-batch (-1)
         ends: list[int] = []
-        for chain in reductions(setting, unit, is_last):
+        for chain in exchanges(setting, unit, is_last, self.number):
             needs = list(deps)
-            for axis, op, count in chain:
-                size = count * setting.reduction_size
-                transfer = self.pricing.communicators.transfer(axis, op, size, self.pricing.rank_class)
-                task = self.rank.communicate(transfer, "dp", "reduce gradients", "dp", needs, micro_batch)
-                if task is not None:
-                    needs = [task]
-                    self.reductions.append(task)
+            for exchange in chain:
+                tasks = self._exchange(exchange, needs, micro_batch)
+                if tasks:
+                    needs = tasks
+                    self.reductions += tasks
                     if not setting.overlaps_gradients:
-                        self.blockers.append(task)
+                        self.blockers += tasks
             ends += needs
         if is_last:
             self.host.evict_gradients(unit, ends, micro_batch)
+
+    def _exchange(self, exchange: Exchange, deps: list[int], micro_batch: int) -> list[int]:
+        """Encode, reduce, decode; the last of them, or nothing where nothing moves."""
+        setting, pricing = self.setting, self.pricing
+        transfer = pricing.communicators.transfer(
+            exchange.axis, exchange.op, exchange.size, pricing.rank_class
+        )
+        if transfer is None:
+            return []
+        needs = self._code("encode", exchange.encoded, deps, micro_batch)
+        label = (
+            "average parameters" if setting.plan.synchronisation.averages_parameters else "reduce gradients"
+        )
+        task = self.rank.communicate(transfer, "dp", label, "dp", needs, micro_batch)
+        return [] if task is None else self._code("decode", exchange.decoded, [task], micro_batch)
+
+    def _code(self, label: str, count: float, deps: list[int], micro_batch: int) -> list[int]:
+        phase = codec_phase(self.setting, self.pricing, label, count) if count else None
+        if phase is None:
+            return deps
+        return [self.setting.draft.add(self.pricing.rank_class, [label], (phase,), deps, micro_batch)]
 
     def _reduce_rest(self) -> None:
         """Without overlap, everything is reduced after the last backward."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.workloads.synchronisation import strides
+
 if TYPE_CHECKING:
     from simulator.workloads.plan import Plan
+    from simulator.workloads.synchronisation import Synchronisation
 
 Ranks = NDArray[np.int64]
 AXES = ("tp", "cp", "dp", "pp")
@@ -28,6 +32,8 @@ SUBDIVIDED = {
     "ep_across": ("ep", "ep_inside"),
 }
 """Axis → (axis whose groups it divides, axis whose size the runs of neighbours have)."""
+Mixing = tuple[tuple[int, int, int], ...]
+"""By step: how far the replicas are shifted before they are cut into groups, the distance of members, the size."""
 ACROSS = ("replicate", "ereplicate", "ep_across")
 """Of those, the axes that go across the runs."""
 
@@ -48,6 +54,9 @@ class Grid:
 
     Tensor parallelism may have three dimensions, `tp_x` innermost, then `tp`, then `tp_z`; the place of tp in the order
     is then that of all three together.
+
+    Where replicas mix parameters in small groups, `mixing` has the groups of each step in turn (axes mix0, mix1, ...);
+    gossip+1, gossip-1, gossip+2, ... are the replicas in the order in which each sends to the one so far on.
     """
 
     tp: int = 1
@@ -63,6 +72,7 @@ class Grid:
     domain: int | None = None
     tp_x: int = 1
     tp_z: int = 1
+    mixing: Mixing = ()
 
     @staticmethod
     def of(plan: Plan, num_gpus: int) -> Grid:
@@ -81,6 +91,7 @@ class Grid:
             domain=plan.experts.domain,
             tp_x=plan.tp_x,
             tp_z=plan.tp_z,
+            mixing=_mixing(plan.synchronisation, plan.data_parallel(num_gpus)),
         )
 
     @property
@@ -129,6 +140,10 @@ class Grid:
             "world": self.world,
             "model": self.tensor * self.pp,
         }
+        if axis.startswith("mix"):
+            return self.mixing[int(axis[3:])][2]
+        if axis.startswith("gossip"):
+            return self.dp // gcd(self.dp, int(axis[6:]))
         return sizes[axis] if axis in sizes else int(getattr(self, axis))
 
     @property
@@ -168,6 +183,15 @@ class Grid:
             whole = self.groups(divided)
             parts = whole.reshape(len(whole), -1, self.size(run))
             return (parts.swapaxes(1, 2) if axis in ACROSS else parts).reshape(-1, self.size(axis))
+        if axis.startswith("mix"):
+            shift, distance, size = self.mixing[int(axis[3:])]
+            runs = np.roll(self.groups("dp"), -shift, axis=1).reshape(-1, size, distance)
+            return runs.swapaxes(1, 2).reshape(-1, size)
+        if axis.startswith("gossip"):
+            offset = int(axis[6:])
+            starts, steps = np.arange(gcd(self.dp, offset)), np.arange(self.size(axis))
+            order = (starts[:, None] + steps * offset) % self.dp
+            return self.groups("dp")[:, order].reshape(-1, self.size(axis))
         if axis == "world":
             return np.arange(self.world, dtype=np.int64)[None, :]
         if axis == "model":
@@ -188,3 +212,15 @@ class Grid:
         ranks = self.ranks
         peers = np.roll(ranks, -step, axis=AXES.index("pp"))
         return np.stack([ranks.reshape(-1), peers.reshape(-1)], axis=1)
+
+
+def _mixing(synchronisation: Synchronisation, replicas: int) -> Mixing:
+    """The groups in which replicas mix parameters."""
+    group = synchronisation.group
+    if synchronisation.scheme != "groups" or group is None:
+        return ()
+    if group >= replicas:
+        return ((0, 1, replicas),)
+    if synchronisation.shuffle == "rotate":
+        return ((0, 1, group), (group // 2, 1, group))
+    return tuple((0, distance, size) for distance, size in strides(replicas, group))

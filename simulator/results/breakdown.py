@@ -1,4 +1,4 @@
-"""Where the time of one rank class went: exclusive wall time by kind, summing to the makespan."""
+"""Where the time of one rank class went: exclusive wall time by kind, summing to a step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WAITED_FOR = ("dp", "ep", "cp", "tp", "pp", "offload", "data", "checkpoint", "op
 
 
 def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str, float]:
-    """Seconds by kind for one rank class.
+    """Seconds by kind for one rank class, per step.
 
     While the compute stream runs a task, the phase that runs decides; while it is idle, the most urgent other
     activity of the rank (`WAITED_FOR`); while there is none, it is a bubble. Kernels' time on tokens that belong to no
@@ -54,7 +54,7 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
             gaps = _without(gaps, busy)
             seconds[kind] += before - _length(gaps, timeline.repetition)
     seconds["bubble"] += _length(gaps, timeline.repetition)
-    return seconds
+    return {kind: amount / timeline.num_steps for kind, amount in seconds.items()}
 
 
 def critical_class(program: Program, timeline: Timeline) -> int:

@@ -21,7 +21,7 @@ def critical_seconds(program: Program, timeline: Timeline, step: float) -> dict[
 
     What the path does not explain (waiting for the slowest of many equal ranks) is `other`.
     """
-    seconds = _along_the_path(program, timeline, lambda phase, seconds, count: ((phase.kind, seconds),))
+    seconds = _per_step(program, timeline, lambda phase, seconds, count: ((phase.kind, seconds),))
     rest = step - sum(seconds.values())
     if rest > 1e-12 * step:
         seconds["other"] = seconds.get("other", 0.0) + rest
@@ -59,8 +59,8 @@ def sensitivity(
             (limit(phase), max(0.0, seconds - latency)),
         )
 
-    seconds = _along_the_path(program, timeline, parts)
-    waiting = step - timeline.makespan
+    seconds = _per_step(program, timeline, parts)
+    waiting = step - timeline.step_seconds
     kernels = {name: seconds.get(name, 0.0) for name in ("tensor_core", "hbm", "kernel_latency")}
     for name, amount in kernels.items():
         seconds[name] = amount + waiting * amount / (sum(kernels.values()) or 1.0)
@@ -83,6 +83,13 @@ def limiting(program: Program, phase: Phase) -> str:
     if name == "gpu":
         return "tensor_core" if phase.flops else "hbm"
     return name_of(name)
+
+
+def _per_step(
+    program: Program, timeline: Timeline, parts: Callable[[Phase, float, int], Parts]
+) -> dict[str, float]:
+    found = _along_the_path(program, timeline, parts)
+    return {name: seconds / timeline.num_steps for name, seconds in found.items()}
 
 
 def _along_the_path(

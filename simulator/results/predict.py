@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log, sqrt
 from typing import Any
 
 from simulator.engine.timeline import Timeline
@@ -15,6 +14,7 @@ from simulator.results.interval import bounds
 from simulator.results.memory import memory_report
 from simulator.results.prediction import Prediction
 from simulator.results.utilization import executed_flops, peak_flops, utilization
+from simulator.results.waiting import waiting_seconds
 from simulator.workloads.workload import Workload
 
 
@@ -24,9 +24,9 @@ def predict(
     """Everything that design section 7 lists, read off the timeline."""
     critical = critical_class(built.program, timeline)
     shares = breakdown(built.program, timeline, critical)
-    waiting = jitter_seconds(built, shares)
+    waiting = waiting_seconds(built, cluster.stragglers, shares)
     shares["other"] += waiting
-    step = timeline.makespan + waiting
+    step = timeline.step_seconds + waiting
     model_flops, executed = workload.flops, executed_flops(built, timeline)
     peak = step * peak_flops(built)
     use = utilization(built, timeline, step)
@@ -54,14 +54,3 @@ def predict(
         run=timeline,
         built=built,
     )
-
-
-def jitter_seconds(built: Built, shares: Mapping[str, float]) -> float:
-    """What a synchronous step waits for its slowest rank, beyond the mean.
-
-    The largest of n normal deviates exceeds their mean by about sqrt(2 ln n) standard deviations; n counts the
-    nodes, since GPUs of one node share what disturbs them.
-    """
-    nodes = max(1, built.communicators.communicators.topology.num_nodes)
-    busy = shares["compute"] + shares["recompute"] + shares.get("padding", 0.0)
-    return built.setting.software.jitter * sqrt(2.0 * log(nodes)) * busy

@@ -24,7 +24,7 @@ def utilization(built: Built, timeline: Timeline, step: float) -> dict[str, floa
     """
     total: dict[str, float] = {}
     count: dict[str, float] = {}
-    scale = timeline.makespan / step if step else 0.0
+    scale = timeline.step_seconds / step if step else 0.0
     for resource, share in zip(built.program.resources, timeline.utilization.tolist(), strict=True):
         name = name_of(resource.kind)
         total[name] = total.get(name, 0.0) + share * resource.members * scale
@@ -67,7 +67,8 @@ def _gpus(built: Built) -> list[tuple[GPU, int]]:
 
 def _sum_over_ranks(built: Built, timeline: Timeline, quantity: str) -> float:
     by_class = timeline.totals_by_class(quantity)
-    return sum(by_class.get(c, 0.0) * count for c, count in enumerate(built.program.members))
+    total = sum(by_class.get(c, 0.0) * count for c, count in enumerate(built.program.members))
+    return total / timeline.num_steps
 
 
 def _share(amount: float, offered: float) -> float:

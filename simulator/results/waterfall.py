@@ -70,7 +70,7 @@ def _by_class(prediction: Prediction) -> Iterator[tuple[float, dict[str, float]]
     """(share of the peak of all GPUs, seconds by loss) of each rank class."""
     program, timeline = prediction.built.program, prediction.run
     critical = breakdown(program, timeline, critical_class(program, timeline))
-    waiting = prediction.step_time_s - timeline.makespan
+    waiting = prediction.step_time_s - timeline.step_seconds
     peaks = _peaks(prediction)
     total = sum(peak * count for peak, count in zip(peaks, program.members, strict=True))
     for rank_class, (peak, count) in enumerate(zip(peaks, program.members, strict=True)):
@@ -102,8 +102,9 @@ def _without_products(prediction: Prediction, rank_class: int) -> float:
         if lane.name == "compute" and lane.rank_class == rank_class
         for task in queue
     ]
-    return sum(
+    total = sum(
         seconds
         for phase, seconds, _ in timeline.phase_seconds(tasks)
         if phase.kind == "compute" and not phase.flops
     )
+    return total / timeline.num_steps

@@ -134,6 +134,8 @@ class _Time:
         end = self._last_end(kernels) if self.is_known else self._work()
         nodes = self.book.cluster.total_nodes
         waiting = self.software.jitter * sqrt(2.0 * log(max(1, nodes)))
+        if self.book.cluster.stragglers is not None:
+            waiting = self.book.cluster.stragglers.mean  # in whose place they stand
         return end + waiting * kernels.min(axis=1), kernels.mean(axis=1)
 
     def _work(self) -> Floats:

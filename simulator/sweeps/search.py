@@ -128,7 +128,7 @@ def search(
     """The `top` best plans of `workload` on all GPUs of `cluster`.
 
     Raises KeyFaults for a constraint on a key that predictions do not have, DescriptionError for a workload whose
-    micro-batches differ: the bound is that of equal ones.
+    micro-batches differ (the bound is that of equal ones) and for ways of synchronisation that have no bound.
     """
     began = perf_counter()
     if workload.data is not None:
@@ -136,6 +136,11 @@ def search(
             "search compares plans of equal micro-batches; leave data out, or compare plans with a sweep"
         )
         raise DescriptionError([workload.fault("data", message)])
+    synchronisation = workload.plan.synchronisation
+    if not synchronisation.has_bound:
+        key, scheme = "plan.synchronisation", synchronisation.scheme
+        message = f"{scheme} has no lower bound, so nothing proves a plan the best; `clustersim sweep` compares plans"
+        raise DescriptionError([workload.fault(key, message)])
     known = plans(workload, cluster.num_gpus, space)
     bound = Bound(PriceBook(cluster, workload))
     peak = bound.peak_bytes(known.table)

@@ -12,15 +12,17 @@ from simulator.costs.memory import stage_state
 from simulator.hardware.gpu import GPU
 from simulator.program import sharding
 from simulator.program.chains import Chain, Transfer
+from simulator.program.exchange import exchanges
 from simulator.program.optimizer import norm_chain, parameter_gather, update_chain
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
-from simulator.program.sharding import kept_units, owned_parameters, reductions
+from simulator.program.sharding import kept_units, owned_parameters
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.sweeps.alone import GridTransfers
 from simulator.sweeps.layer_prices import pricing_on
 from simulator.sweeps.layouts import Layout
 from simulator.workloads.layers import Layer
+from simulator.workloads.synchronisation import Compression
 
 Floats = NDArray[np.float64]
 QUANTITIES = (
@@ -133,9 +135,11 @@ def _on_one_link(setting: Setting, pricing: ClassPricing, chunks: Sequence[Seque
     """Of one micro-batch's gathers and reductions of dense parameters; zero where they fill different links."""
     if setting.plan.zero3.model_dump(exclude={"prefetch", "reshard_after_forward"}, exclude_defaults=True):
         return 0.0  # over parts of the group
+    if setting.plan.synchronisation.compression != Compression():
+        return 0.0  # in another form
     units = [unit.dense for chunk in chunks for unit in chunk if unit.dense]
     gathers = [parameter_gather(setting, pricing, "dp_cp", count) for count in units]
-    size, times = setting.reduction_size, 2 if setting.plan.zero3.reshard_after_forward else 1
+    size, times = setting.wire_size, 2 if setting.plan.zero3.reshard_after_forward else 1
     reduces = [pricing.communicators.transfer("dp_cp", setting.reduction, count * size, 0) for count in units]
     sent = [(one, times) for one in gathers] + [(one, 1) for one in reduces]
     found = [(transfer, count) for transfer, count in sent if transfer is not None and transfer.work]
@@ -183,9 +187,8 @@ def _by_content(units: Sequence[Unit], cost: Callable[[Unit], Cost]) -> list[Cos
 
 
 def _reduce(setting: Setting, pricing: ClassPricing, unit: Unit, is_last: bool) -> Cost:
-    moves = [move for chain in reductions(setting, unit, is_last) for move in chain]
-    size = setting.reduction_size
-    return _moved(pricing.communicators.transfer(axis, op, count * size, 0) for axis, op, count in moves)
+    moves = [move for chain in exchanges(setting, unit, is_last) for move in chain]
+    return _moved(pricing.communicators.transfer(one.axis, one.op, one.size, 0) for one in moves)
 
 
 def _gather(setting: Setting, pricing: ClassPricing, unit: Unit, direction: str) -> Cost:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from simulator.description.faults import DescriptionError
 from simulator.simulation import simulate
 from simulator.sweeps.bound import Bound
@@ -78,8 +80,11 @@ def plan_changes(design: Design, step_time: float, most: int = 3) -> list[Change
     candidates = [(change, plan) for change, plan in _neighbours(design.workload.plan) if _runs(design, plan)]
     if not candidates:
         return []
-    table = table_of(design.workload, design.cluster.num_gpus, [plan for _, plan in candidates])
-    least = Bound(PriceBook(design.cluster, design.workload)).times(table).step_time
+    if design.workload.plan.synchronisation.has_bound:
+        table = table_of(design.workload, design.cluster.num_gpus, [plan for _, plan in candidates])
+        least = Bound(PriceBook(design.cluster, design.workload)).times(table).step_time
+    else:
+        least = np.zeros(len(candidates))
     found: list[Change] = []
     for index in least.argsort(kind="stable").tolist():
         if len(found) >= most and least[index] >= sorted(change.step_time for change in found)[most - 1]:

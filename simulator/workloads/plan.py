@@ -8,6 +8,7 @@ from pydantic import Field
 
 from simulator.description.base import Description, Named
 from simulator.description.quantities import Bytes, Fraction
+from simulator.workloads.synchronisation import Synchronisation
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 StateType = Literal["fp32", "bf16", "fp16"]
@@ -187,6 +188,9 @@ class Plan(Named):
         description="Micro-batches of each data-parallel replica: as many for all; by the peak of their GPUs; so that "
         "the last finishes as early as can be; or as listed (virtual nodes). Uneven ones add up to the global batch.",
     )
+    synchronisation: Synchronisation = Field(
+        default=Synchronisation(), description="How data-parallel replicas agree, and what they exchange."
+    )
     sequence_parallel: bool = Field(
         default=False,
         description="Split norms, dropout and residuals over tp by tokens (Korthikanti et al. 2022).",
@@ -298,3 +302,8 @@ class Plan(Named):
     def data_parallel(self, num_gpus: int) -> int:
         """dp as given, or the GPUs left over (1 at least; `check_ranks` says when the product is wrong)."""
         return self.dp if self.dp is not None else max(1, num_gpus // self.model_ranks)
+
+    def contributing(self, num_gpus: int) -> int:
+        """Replicas whose gradients enter a step."""
+        backup = self.synchronisation.backup if self.synchronisation.scheme == "backup" else 0
+        return max(1, self.data_parallel(num_gpus) - backup)

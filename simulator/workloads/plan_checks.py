@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulator.description.faults import listing, suggestion
 from simulator.workloads.data import documents_of
+from simulator.workloads.synchronisation import strides
 
 if TYPE_CHECKING:
     from simulator.workloads.plan import Plan
@@ -46,7 +47,7 @@ def _tensor(plan: Plan) -> str:
 def check_batch(workload: Workload, num_gpus: int) -> Faults:
     """The global batch is whole micro-batches on every replica, and enough of them for the schedule."""
     plan = workload.plan
-    dp = plan.data_parallel(num_gpus)
+    dp = plan.contributing(num_gpus)
     step = plan.micro_batch * dp
     if plan.replica_batches != "even":
         yield from _check_uneven_batches(workload, dp)
@@ -101,6 +102,26 @@ def _fixed_micro_batches(plan: Plan) -> int | None:
 
     schedule = find_schedule(plan.schedule_name)
     return None if schedule is None else schedule.num_micro_batches
+
+
+def check_replicas(workload: Workload, num_gpus: int) -> Faults:
+    """There are replicas to spare, or as many as groups and neighbours need."""
+    plan, synchronisation = workload.plan, workload.plan.synchronisation
+    dp, key = plan.data_parallel(num_gpus), "plan.synchronisation"
+    if synchronisation.scheme == "backup" and synchronisation.backup >= dp:
+        yield f"{key}.backup", f"{synchronisation.backup} of dp {dp} replicas leaves none to wait for"
+    if synchronisation.scheme == "gossip" and synchronisation.neighbours >= dp > 1:
+        yield f"{key}.neighbours", f"{synchronisation.neighbours} is more than the other {dp - 1} of dp {dp}"
+    group = synchronisation.group
+    if synchronisation.scheme != "groups" or group is None or group >= dp:
+        return
+    if synchronisation.shuffle == "rotate" and dp % group:
+        yield f"{key}.group", f"{group} does not divide dp {dp}"
+    if synchronisation.shuffle == "stride":
+        try:
+            strides(dp, group)
+        except ValueError as error:
+            yield f"{key}.group", str(error)
 
 
 def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
@@ -328,6 +349,46 @@ def check_offload(workload: Workload) -> Faults:
         )
 
 
+def check_synchronisation(workload: Workload) -> Faults:
+    """Options go with their scheme; replicas that differ in parameters share out nothing and flush."""
+    plan, synchronisation = workload.plan, workload.plan.synchronisation
+    key, scheme = "plan.synchronisation", synchronisation.scheme
+    owners = {
+        "every": "local",
+        "group": "groups",
+        "shuffle": "groups",
+        "neighbours": "gossip",
+        "backup": "backup",
+    }
+    for option, owner in owners.items():
+        if option in synchronisation.model_fields_set and scheme != owner:
+            yield f"{key}.{option}", f"is for scheme: {owner}, which is {scheme}"
+    if scheme == "groups" and synchronisation.group is None:
+        yield f"{key}.group", "groups needs it: how many replicas average together"
+    if synchronisation.averages_parameters and synchronisation.encodes:
+        yield f"{key}.compression", f"is for gradients, but {scheme} exchanges parameters"
+    if scheme == "bsp":
+        return
+    if scheme != "backup" and plan.zero:
+        yield (
+            "plan.zero",
+            f"zero {plan.zero} shares out what replicas have in common, but under {scheme} they differ",
+        )
+    for axis in ("cp", "ep"):
+        if getattr(plan, axis) > 1:
+            yield (
+                f"plan.{axis}",
+                f"{axis} {getattr(plan, axis)} does not go with synchronisation scheme {scheme}",
+            )
+    from simulator.program.schedules import find_schedule
+
+    schedule = find_schedule(plan.schedule_name) if not plan.schedule_name.endswith(".csv") else None
+    if plan.overlap.steps or (schedule is not None and not schedule.flushes):
+        yield key + ".scheme", f"{scheme} needs steps that end (no overlap.steps, a schedule that flushes)"
+    if plan.replica_batches != "even" and scheme == "backup":
+        yield "plan.replica_batches", "backup replicas stand in for one another: even batches only"
+
+
 def check_scaling(workload: Workload) -> Faults:
     """Formats with block scales have no other."""
     scaling, precision = workload.plan.scaling, workload.precision
@@ -369,12 +430,14 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_sequence_parallel,
     check_zero,
     check_offload,
+    check_synchronisation,
     check_scaling,
     check_order,
     check_recompute,
 )
 CLUSTER_CHECKS: tuple[Callable[[Workload, int], Faults], ...] = (
     check_ranks,
+    check_replicas,
     check_batch,
     check_expert_group,
     check_shard_group,

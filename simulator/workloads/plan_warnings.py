@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from simulator.workloads.plan import Experts, FullySharded
+from simulator.workloads.synchronisation import Synchronisation
 
 if TYPE_CHECKING:
     from simulator.workloads.workload import Workload
@@ -71,6 +72,13 @@ def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnin
         yield "plan.experts", "nothing is dispatched with ep 1"
 
 
+def warn_synchronisation(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
+    """Replicas that agree need others to agree with."""
+    plan = workload.plan
+    if plan.synchronisation != Synchronisation() and plan.data_parallel(num_gpus) * plan.cp == 1:
+        yield "plan.synchronisation", "has no effect with a single replica"
+
+
 def warn_without_parallelism(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
     """Options of an axis of size one."""
     plan = workload.plan
@@ -95,5 +103,6 @@ WARNINGS: tuple[Callable[[Workload, str | None, int], Warnings], ...] = (
     warn_offload,
     warn_scaling,
     warn_experts,
+    warn_synchronisation,
     warn_without_parallelism,
 )

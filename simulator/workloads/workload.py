@@ -54,7 +54,7 @@ class Workload(Named):
 
     def num_micro_batches(self, num_gpus: int) -> int:
         """Micro-batches that each replica runs per step; the last may lack rows, with `data`."""
-        together = self.plan.micro_batch * self.plan.data_parallel(num_gpus)
+        together = self.plan.micro_batch * self.plan.contributing(num_gpus)
         return self.global_batch // together if self.data is None else -(-len(self.rows) // together)
 
     @property

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.hardware.cluster import Background
 from simulator.hardware.fabrics import LeafSpine, RailOptimized, SingleSwitch
 from simulator.hardware.topology import Topology, build_topology
 from tests.hardware.samples import (
@@ -130,3 +131,29 @@ def test_building_and_routing_131072_gpus_takes_less_than_a_second_each(fabric: 
     routed = time.perf_counter()
     assert topology.num_gpus == 131072 and len(routes) > 2 * 131072
     assert built - start < 1.0 and routed - built < 1.0  # a tenth of it on an idle core
+
+
+def test_background_traffic_leaves_the_rest_of_the_links_it_names() -> None:
+    fabric = LeafSpine(nodes_per_leaf=2, num_spines=2, hop_latency=HOP)
+    free = build_topology(cluster(fabric))
+    some = (Background(links="leaf_up", which=(1,), share=0.25), Background(links="nic_in", share=0.5))
+    taken = build_topology(cluster(fabric, background=some))
+    for kind, left in (("nic_in", 0.5), ("nic_out", 1.0), ("leaf_down", 1.0)):
+        links = free.kind == free.kind_names.index(kind)
+        np.testing.assert_allclose(taken.capacity[links], left * free.capacity[links])
+    up = np.flatnonzero(free.kind == free.kind_names.index("leaf_up"))
+    expected = np.where(np.arange(len(up)) == 1, 0.75, 1.0)
+    np.testing.assert_allclose(taken.capacity[up] / free.capacity[up], expected)
+
+
+@pytest.mark.parametrize(
+    ("traffic", "message"),
+    [
+        ({"links": "leaf_upp", "share": 0.5}, "did you mean leaf_up"),
+        ({"links": "leaf_up", "which": (99,), "share": 0.5}, "there is no leaf_up 99"),
+    ],
+)
+def test_background_traffic_on_links_that_are_not_there_is_refused(traffic: dict, message: str) -> None:
+    fabric = LeafSpine(nodes_per_leaf=2, num_spines=2, hop_latency=HOP)
+    with pytest.raises(ValueError, match=message):
+        build_topology(cluster(fabric, background=(Background(**traffic),)))

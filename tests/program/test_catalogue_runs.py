@@ -12,6 +12,9 @@ RUNS = {
     "llama3-8b-long": ("hgx-h100-cluster", 16, True, "cp"),
     "llama2-70b-hybrid": ("hgx-h100-cluster", 128, True, "dp"),
     "llama3-70b-offload": ("hgx-h100-cluster", 16, True, "offload"),
+    "resnet-50-groups": ("ethernet-64-oversubscribed", 128, True, "dp"),
+    "resnet-50-local-sgd": ("ethernet-64", 128, True, "dp"),
+    "resnet-50-compressed": ("ethernet-64", 128, True, "dp"),
     "transformer-1t": ("dgx-a100-superpod", 1024, False, "tp"),
 }
 

@@ -15,6 +15,7 @@ from simulator.sweeps.bound import Bound, Bounds
 from simulator.sweeps.plan_table import table_of
 from simulator.sweeps.price_book import PriceBook
 from simulator.sweeps.space import Space, plans
+from simulator.workloads.synchronisation import Synchronisation
 from tests.program.scenarios import LIBRARY, cluster, software, workload
 from tests.program.test_folding_is_exact import scenarios
 
@@ -99,3 +100,18 @@ def test_given_plans_come_back_from_a_table() -> None:
     table = table_of(job, 8, [job.plan])
     back = table.plan(0)
     assert back.model_copy(update={"schedule": None}) == job.plan
+
+
+CODECS: tuple[dict[str, Any], ...] = (
+    {"wire_dtype": "bf16"},
+    {"compression": {"ratio": 0.1, "encode": 20e9, "decode": 20e9}},
+    {"compression": {"ratio": 0.02, "reducible": False, "decode": 100e9}},
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenarios(), st.sampled_from(CODECS))
+def test_bound_holds_for_gradients_in_another_form(scenario: tuple[Any, Any, Any], codec: Any) -> None:
+    machine, job, profile = scenario
+    plan = job.plan.model_copy(update={"synchronisation": Synchronisation.model_validate(codec)})
+    check_bounds((machine, job.model_copy(update={"plan": plan}), profile))
