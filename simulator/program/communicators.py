@@ -50,6 +50,9 @@ class Communicators:
         return self._members[axis]
 
     def _find_members(self, axis: str) -> Ints:
+        if axis.startswith("pair "):  # two places in every group of another axis
+            _, whole, ends = axis.split()
+            return self.members(whole)[:, [int(place) for place in ends.split(">")]]
         if axis.startswith("pair"):
             return self.grid.pipeline_pairs(int(axis[4:]))
         if axis == host_copies.AXIS:
@@ -167,6 +170,11 @@ class FoldedCommunicators:
             found = dict.fromkeys(int(c) for c in classes)
             self._peers[key] = (group, tuple(sorted(found) if place is None else found))
         return self._peers[key]
+
+    def place(self, axis: str, rank_class: int) -> int:
+        """Where in its group of the axis the class's representative stands."""
+        members = self.communicators.members(axis)
+        return int(np.nonzero(members == self.representatives[rank_class])[1][0])
 
     def classes(self, axis: str, rank_class: int) -> tuple[int, ...]:
         """Rank classes with a member in the group."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from simulator.costs.memory import MOMENT_BYTES, MOMENTS
 from simulator.program.chains import Chain, Transfer, chain_of
+from simulator.program.handing_out import hand_out
 from simulator.program.offload import HostTraffic
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
-from simulator.program.sharding import gathers, owned_parameters
-from simulator.program.units import layer_units
+from simulator.program.sharding import gathers, owned_parameters, shares
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.modules.gemms import cast
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
@@ -55,8 +55,14 @@ def optimizer_step(
     if not updated or setting.plan.zero not in (1, 2) or setting.gathers_ahead:
         return updated
     rank.taken.clear()  # all reductions are through
+    if setting.hands_out_messages:
+        return updated + hand_out(setting, pricing, rank, shares(setting, stage), updated)
+    gathers_of = [
+        gather for chunk in setting.content[stage] for gather in gathers(setting, chunk.whole, "forward")
+    ]
+    op = "broadcast_each" if setting.gathers_by_broadcast else "all_gather"
     awaited = list(updated)
-    for axis, op, count in handed_out(setting, stage):
+    for axis, count in gathers_of:
         gather = pricing.communicators.transfer(axis, op, count * setting.parameter_size, pricing.rank_class)
         task = rank.communicate(gather, "dp", "gather parameters", "dp", updated)
         awaited += [] if task is None else [task]
@@ -84,31 +90,6 @@ def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: 
     return pricing.communicators.transfer(
         axis, "all_gather", count * setting.parameter_size, pricing.rank_class
     )
-
-
-def handed_out(setting: Setting, stage: int) -> Iterator[tuple[str, str, float]]:
-    """(axis, operation, parameters) of every collective that spreads the updated parameters of a stage, in order.
-
-    By broadcast, every rank hands out what it owns. Owners of layers are found as PyTorch's ZeroRedundancyOptimizer
-    does: the largest to whoever has least.
-    """
-    chunks = setting.content[stage]
-    if not setting.gathers_by_broadcast:
-        for chunk in chunks:
-            yield from (
-                (axis, "all_gather", count) for axis, count in gathers(setting, chunk.whole, "forward")
-            )
-        return
-    layers = [unit for chunk in chunks for unit in layer_units(chunk.layers)]
-    counts: dict[str, list[float]] = {}
-    for unit in layers:
-        for axis, count in gathers(setting, unit, "forward"):
-            counts.setdefault(axis, []).append(count)
-    for axis, parts in counts.items():
-        owned = [0.0] * setting.grid.size(axis)
-        for count in sorted(parts, reverse=True):
-            owned[owned.index(min(owned))] += count
-        yield from ((axis, "broadcast_each", count) for count in owned if count)
 
 
 def norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:

@@ -12,10 +12,11 @@ from simulator.hardware.gpu import GPU
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
 from simulator.program.exchange import exchanges
+from simulator.program.handing_out import messages
 from simulator.program.offload import offload_requests
 from simulator.program.schedules import Schedule, find_schedule
 from simulator.program.schedules.placement import Placement
-from simulator.program.sharding import gathers, kept_units
+from simulator.program.sharding import gathers, kept_units, shares
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
@@ -203,7 +204,13 @@ class Setting:
 
     @cached_property
     def gathers_by_broadcast(self) -> bool:
-        return self.plan.zero in (1, 2) and self.software.zero1_gather == "broadcast"
+        by_broadcast = self.plan.zero in (1, 2) and self.software.zero1_gather == "broadcast"
+        return by_broadcast and not self.gathers_ahead
+
+    @cached_property
+    def hands_out_messages(self) -> bool:
+        """A library whose messages wait for requests (gloo) broadcasts in trees of messages."""
+        return self.gathers_by_broadcast and self.request is not None
 
     @cached_property
     def overlaps_gradients(self) -> bool:
@@ -427,6 +434,9 @@ class Setting:
         for content in (content for stage in self.content for content in stage):
             for unit in (*content.units, content.whole):
                 seen |= set(self._unit_requests(unit))
+        if self.hands_out_messages:
+            for number in range(self.plan.pp):
+                seen |= set(self._message_requests(number))
         yield from sorted(seen)
         yield from offload_requests(self)
         for size in dict.fromkeys(size for pack in packs for size in self.boundary_bytes_of(pack)):
@@ -457,12 +467,17 @@ class Setting:
             yield axis, "shift", unit.parameters.total * self.averaged_size
         if self.plan.synchronisation.scheme == "local":
             yield "dp", "all_reduce", unit.parameters.total * self.averaged_size
-        if not self.plan.zero:
+        if not self.plan.zero or self.hands_out_messages:
             return
         for direction in ("forward", "backward"):
             for axis, count in gathers(self, unit, direction):
                 op = "broadcast_each" if self.gathers_by_broadcast else "all_gather"
                 yield axis, op, count * self.parameter_size
+
+    def _message_requests(self, stage: int) -> Iterator[Request]:
+        for share in shares(self, stage):
+            for axis in messages(share, self.grid.size(share.axis)):
+                yield axis, "send_recv", share.count * self.parameter_size
 
     def kept_units(self, content: ChunkContent) -> int:
         """Units of the chunk that stay gathered over the step."""

@@ -8,13 +8,24 @@ sums over the groups (HSDP; MiCS where that waits for the last micro-batch), for
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.costs.memory import kept_part
-from simulator.program.units import Placed, Unit
+from simulator.program.units import Placed, Unit, layer_units
 
 if TYPE_CHECKING:
     from simulator.program.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`count` parameters that the rank at place `owner` of every group of `axis` updates."""
+
+    axis: str
+    owner: int
+    count: float
+
 
 Gather = tuple[str, float]
 """(axis, number of parameters that every rank of the axis ends up with)"""
@@ -82,6 +93,25 @@ def owned_parameters(setting: Setting, layers: Sequence[Placed]) -> float:
         owned += (count.total - count.experts) * kept_part(fraction, shard)
         owned += count.experts * kept_part(fraction, expert_shard)
     return owned
+
+
+def shares(setting: Setting, stage: int) -> list[Share]:
+    """What of a stage's parameters each rank updates, with ZeRO-1 and 2, where whole layers are shared out.
+
+    As PyTorch's ZeroRedundancyOptimizer does it: the largest to whoever has least.
+    """
+    counts: dict[str, list[float]] = {}
+    for chunk in setting.content[stage]:
+        for unit in layer_units(chunk.layers):
+            for axis, count in gathers(setting, unit, "forward"):
+                counts.setdefault(axis, []).append(count)
+    found = []
+    for axis, parts in counts.items():
+        owned = [0.0] * setting.grid.size(axis)
+        for count in sorted(parts, reverse=True):
+            owned[owned.index(min(owned))] += count
+        found += [Share(axis, owner, count) for owner, count in enumerate(owned) if count]
+    return found
 
 
 def kept_units(setting: Setting, units: Sequence[Unit]) -> int:

@@ -23,6 +23,11 @@ def children(rank: int, num_ranks: int) -> list[int]:
     ]
 
 
+def parent(rank: int) -> int:
+    """From whom a rank other than the first receives: it lacks that rank's highest bit."""
+    return rank ^ 1 << rank.bit_length() - 1
+
+
 @lru_cache(maxsize=256)
 def last_arrival(num_ranks: int) -> tuple[int, int]:
     """(message times, hops) until the last rank has everything: children of one rank share its link.
@@ -45,34 +50,22 @@ def _binomial(blocks: NodeBlocks) -> Local:
     return [(source, destination, np.ones(len(edges)))]
 
 
-@pattern("binomial_each")
-def _binomial_each(blocks: NodeBlocks) -> Local:
-    """An equal part of `volume` along the trees from every rank."""
-    n = blocks.num_ranks
-    ((source, destination, share),) = _binomial(blocks)
-    return [((source + root) % n, (destination + root) % n, share / n) for root in range(n)]
-
-
 def schedule(op: str, layout: tuple[int, ...]) -> Schedule:
-    """A rank hands the message on in the round after it came; broadcast_each has a part, and a tree, of every rank."""
+    """A rank hands the message on in the round after it came."""
     n = len(layout)
-    roots = range(n) if op == "broadcast_each" else range(1)
     depth = [0] * n
     transfers = []
     for rank in range(n):
         for child in children(rank, n):
             depth[child] = depth[rank] + 1
-            ends = [(root, (rank + root) % n, (child + root) % n) for root in roots]
-            transfers += [Transfer(depth[rank], here, there, root, False) for root, here, there in ends]
-    return Schedule(1.0 / len(roots), tuple(sorted(transfers, key=lambda t: t.round)))
+            transfers.append(Transfer(depth[rank], rank, child, 0, False))
+    return Schedule(1.0, tuple(sorted(transfers, key=lambda t: t.round)))
 
 
-@algorithm("gloo_broadcast", ("broadcast", "broadcast_each"), schedule=schedule)
+@algorithm("gloo_broadcast", ("broadcast",), schedule=schedule)
 def broadcast(op: str, size: float, group: GroupShape) -> Movement:
     """The root's link carries size x its children, and the others' follow one after the other."""
     n, across = group.num_ranks, group.num_nodes > 1
     messages, hops = last_arrival(n)
     steps, network_steps = (0, hops) if across else (hops, 0)
-    if op == "broadcast_each":
-        return Movement("binomial_each", size, steps, network_steps, stretch=messages * n / (n - 1))
     return Movement("binomial", size, steps, network_steps, stretch=messages / len(children(0, n)))

@@ -70,10 +70,3 @@ def test_reduce_scatter_takes_at_least_as_long_as_all_reduce():
 
 def test_two_ranks_gather_half_as_long_again_as_their_links_need():
     assert seconds("all_gather", 8e6, 2) / (4e6 / RATE) == pytest.approx(1.5, rel=0.01)
-
-
-def test_broadcasts_of_all_ranks_in_turn_take_as_long_as_one_of_everything():
-    for ranks in (2, 4, 8):
-        assert seconds("broadcast_each", 8e6, ranks) == pytest.approx(
-            seconds("broadcast", 8e6, ranks), rel=1e-3
-        )
