@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -53,7 +53,7 @@ class Blueprint:
     communicators: FoldedCommunicators
     pricings: list[ClassPricing]
     stage_of_class: tuple[int, ...]
-    chains: list[dict[tuple[object, str], Chain]] = field(default_factory=list)
+    chains: list[dict[Hashable, Chain]] = field(default_factory=list)
 
     def build(self, num_micro_batches: int | None = None, num_steps: int = 1) -> Built:
         """The program of a step, of another number of micro-batches if one is given; or of several, run together."""

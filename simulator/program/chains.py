@@ -65,7 +65,7 @@ Piece = tuple[int, int]
 """(number of a collective in a chain, which piece of it)"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chain:
     """Phases run back to back, with the time that the host needs to launch them.
 
@@ -89,7 +89,13 @@ class Chain:
         """The axes on which the chain communicates."""
         return tuple(dict.fromkeys(axis for axis in self.axes if axis))
 
-    @property
+    @cached_property
+    def one_by_one(self) -> tuple[tuple[Phase, ...], ...]:
+        """Every phase as a run of its own; equal ones are one object."""
+        runs = {id(phase): (phase,) for phase in self.phases}
+        return tuple([runs[id(phase)] for phase in self.phases])
+
+    @cached_property
     def lead(self) -> float:
         """How long the host must be at work before the chain may start so that no kernel is awaited."""
         return max(0.0, self.launch_bound - self.seconds)
@@ -272,7 +278,7 @@ class _Track:
         transfer = flight.transfer
         axis = transfer.axis.partition("@")[0]
         kind = KINDS.get(axis, axis)
-        phase = transfer_phase(transfer, kind, flight.label, (self.pricing.gpu_resource,))
+        (phase,) = transfer_phases(transfer, kind, flight.label, (self.pricing.gpu_resource,))
         phase = replace(phase, latency=flight.latency_left, work=flight.work_left)
         self._add(phase, flight, flight.seconds_left)
 
@@ -294,10 +300,10 @@ seconds/s, so any weight far below 1/bandwidth says this)."""
 
 
 @lru_cache(maxsize=65536)
-def transfer_phase(transfer: Transfer, kind: str, label: str, gpus: tuple[int, ...]) -> Phase:
-    """The phase of a collective that runs alone on its lanes and takes `gpu_share` of each GPU in `gpus`."""
+def transfer_phases(transfer: Transfer, kind: str, label: str, gpus: tuple[int, ...]) -> tuple[Phase, ...]:
+    """The one phase of a collective that runs alone on its lanes and takes `gpu_share` of each GPU in `gpus`."""
     draws = transfer.draws
     if transfer.gpu_share > 0.0 and transfer.work > 0.0:
         shares = ((gpu, transfer.gpu_share / transfer.rate) for gpu in gpus)
         draws = tuple(sorted((*draws, *shares)))
-    return Phase(kind, label, transfer.work, draws, latency=transfer.latency, cap=transfer.cap)
+    return (Phase(kind, label, transfer.work, draws, latency=transfer.latency, cap=transfer.cap),)

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from simulator.program.program import Lane, MemoryChange, Phase, Program, Resource, Task
 
-
-@dataclass(slots=True)
-class _TaskDraft:
-    phases: tuple[Phase, ...]
-    lanes: list[int]
-    deps: list[int]
-    at_start: list[MemoryChange] = field(default_factory=list)
-    at_end: list[MemoryChange] = field(default_factory=list)
-    micro_batch: int = -1
-    name: str = ""
+Phases = tuple[Phase, ...]
 
 
 class Draft:
@@ -27,40 +18,52 @@ class Draft:
     ) -> None:
         self._program = Program(resources=list(resources), rank_classes=rank_classes, members=members)
         self._lanes: dict[tuple[int, str], int] = {}
-        self._tasks: list[_TaskDraft] = []
+        self._tasks = self._program.tasks
+        self._queues = self._program.queues
         self._shared: dict[Hashable, int] = {}
+        # Equal tuples are one object, so that whoever reads the program sees at once what tasks have in common.
+        self._sets_of_lanes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}
+        self._widened: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
+        self._merged: dict[tuple[int, int], tuple[Phases, Phases, Phases]] = {}  # by the identity of two
 
     def lane(self, rank_class: int, name: str, first_come: bool = False) -> int:
         key = (rank_class, name)
         if key not in self._lanes:
             self._lanes[key] = len(self._program.lanes)
             self._program.lanes.append(Lane(name, rank_class, first_come))
-            self._program.queues.append([])
+            self._queues.append([])
         return self._lanes[key]
+
+    def _lanes_of(self, rank_class: int, names: tuple[str, ...]) -> tuple[int, ...]:
+        key = (rank_class, names)
+        found = self._sets_of_lanes.get(key)
+        if found is None:
+            found = self._sets_of_lanes[key] = tuple([self.lane(rank_class, name) for name in names])
+        return found
 
     def add(
         self,
         rank_class: int,
-        lanes: Iterable[str],
-        phases: tuple[Phase, ...],
+        lanes: tuple[str, ...],
+        phases: Phases,
         deps: Iterable[int] = (),
         micro_batch: int = -1,
         name: str = "",
     ) -> int:
         """A task of one rank class; returns its id."""
-        ids = [self.lane(rank_class, name) for name in lanes]
+        ids = self._lanes_of(rank_class, lanes)
         task = len(self._tasks)
-        self._tasks.append(_TaskDraft(phases, ids, list(deps), micro_batch=micro_batch, name=name))
+        self._tasks.append(Task(phases, ids, _distinct(deps), (), (), micro_batch, name))
         for lane in ids:
-            self._program.queues[lane].append(task)
+            self._queues[lane].append(task)
         return task
 
     def meet(
         self,
         key: Hashable,
         rank_class: int,
-        lanes: Iterable[str],
-        phases: tuple[Phase, ...],
+        lanes: tuple[str, ...],
+        phases: Phases,
         deps: Iterable[int] = (),
         micro_batch: int = -1,
         name: str = "",
@@ -70,52 +73,68 @@ class Draft:
         Whoever comes first creates it; every further class adds its lanes, its dependencies and its own draws. If
         they disagree about the work (unequal hardware), the larger counts.
         """
-        if key not in self._shared:
-            self._shared[key] = self.add(rank_class, lanes, phases, deps, micro_batch, name)
-            return self._shared[key]
-        task = self._shared[key]
-        draft = self._tasks[task]
-        if draft.phases is not phases and draft.phases != phases:
-            draft.phases = tuple(_merged(a, b) for a, b in zip(draft.phases, phases, strict=True))
-        draft.deps += deps
-        for name in lanes:
-            lane = self.lane(rank_class, name)
-            if lane not in draft.lanes:
-                draft.lanes.append(lane)
-                self._program.queues[lane].append(task)
+        task = self._shared.get(key)
+        if task is None:
+            task = self._shared[key] = self.add(rank_class, lanes, phases, deps, micro_batch, name)
+            return task
+        shared = self._tasks[task]
+        if shared.phases is not phases:
+            shared.phases = self._merge(shared.phases, phases)
+        if deps:
+            shared.deps = _distinct((*shared.deps, *deps))
+        self._join(task, self._lanes_of(rank_class, lanes))
         return task
 
     def connect(self, task: int, rank_class: int, peer: int) -> None:
         """The task is sent over the connection from `rank_class` to `peer`, after what came there before it."""
-        lane = self.lane(rank_class, f"connection to {peer}", first_come=True)
-        if lane not in self._tasks[task].lanes:
-            self._tasks[task].lanes.append(lane)
-            self._program.queues[lane].append(task)
+        self._join(task, (self.lane(rank_class, f"connection to {peer}", first_come=True),))
+
+    def _join(self, task: int, lanes: tuple[int, ...]) -> None:
+        """The task also occupies `lanes`."""
+        before = self._tasks[task].lanes
+        key = (before, lanes)
+        joint = self._widened.get(key)
+        if joint is None:
+            joint = self._widened[key] = (*before, *(lane for lane in lanes if lane not in before))
+        self._tasks[task].lanes = joint
+        for lane in joint[len(before) :]:
+            self._queues[lane].append(task)
+
+    def _merge(self, one: Phases, other: Phases) -> Phases:
+        """Phase by phase the larger work, with the draws of both."""
+        key = (id(one), id(other))
+        if key not in self._merged:
+            both = one
+            if one != other:
+                both = tuple(_merged(a, b) for a, b in zip(one, other, strict=True))
+            self._merged[key] = one, other, both
+        return self._merged[key][2]
 
     def memory(self, task: int, rank_class: int, kind: str, amount: float, at_end: bool = False) -> None:
         """`amount` bytes appear (or vanish, if negative) on a rank class when the task starts, or ends."""
         if amount:
-            changes = self._tasks[task].at_end if at_end else self._tasks[task].at_start
-            changes.append(MemoryChange(rank_class, kind, amount))
+            change = (MemoryChange(rank_class, kind, amount),)
+            self.changes(task, *(((), change) if at_end else (change, ())))
+
+    def changes(
+        self, task: int, at_start: tuple[MemoryChange, ...] = (), at_end: tuple[MemoryChange, ...] = ()
+    ) -> None:
+        """What is taken and given back when the task starts, and when it ends."""
+        found = self._tasks[task]
+        found.at_start = found.at_start + at_start
+        found.at_end = found.at_end + at_end
 
     def resident(self, rank_class: int, kind: str, amount: float) -> None:
         if amount:
             self._program.initial_memory.append(MemoryChange(rank_class, kind, amount))
 
     def finish(self) -> Program:
-        self._program.tasks = [
-            Task(
-                t.phases,
-                tuple(t.lanes),
-                tuple(dict.fromkeys(t.deps)) if len(t.deps) > 1 else tuple(t.deps),
-                tuple(t.at_start),
-                tuple(t.at_end),
-                t.micro_batch,
-                t.name,
-            )
-            for t in self._tasks
-        ]
         return self._program
+
+
+def _distinct(tasks: Iterable[int]) -> tuple[int, ...]:
+    found = tuple(tasks)
+    return found if len(found) < 2 else tuple(dict.fromkeys(found))
 
 
 def _merged(one: Phase, other: Phase) -> Phase:

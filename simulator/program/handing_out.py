@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from simulator.costs.collectives.gloo_broadcast import children, parent
-from simulator.program.chains import Transfer, transfer_phase
+from simulator.program.chains import Transfer, transfer_phases
 
 if TYPE_CHECKING:
     from simulator.program.pricing import ClassPricing
@@ -88,19 +88,19 @@ class _Part:
         draft, rank_class = self.setting.draft, self.rank.rank_class
         below = children(self.here, self.num_ranks)
         if self.here:
-            begun = self._message(parent(self.here), self.here, [lane], deps)
+            begun = self._message(parent(self.here), self.here, (lane,), deps)
         else:
-            begun = draft.add(rank_class, [lane], (), deps)
-        sent = [self._message(self.here, child, [], [begun]) for child in below]
-        return draft.add(rank_class, [lane], (), sent) if sent else begun
+            begun = draft.add(rank_class, (lane,), (), deps)
+        sent = [self._message(self.here, child, (), [begun]) for child in below]
+        return draft.add(rank_class, (lane,), (), sent) if sent else begun
 
-    def _message(self, source: int, destination: int, lanes: Sequence[str], deps: Sequence[int]) -> int:
+    def _message(self, source: int, destination: int, lanes: tuple[str, ...], deps: Sequence[int]) -> int:
         """The task of a message, which both ends add to: the receiver its thread, the sender what it waits for."""
         axis = _pair(self.share, source, destination, self.num_ranks)
         here, there = self.pricing.communicators.classes(axis, self.rank.rank_class)
-        phase = transfer_phase(self._transfer(source, destination), "dp", "gather parameters", ())
+        phases = transfer_phases(self._transfer(source, destination), "dp", "gather parameters", ())
         draft, key = self.setting.draft, (axis, self.share.owner, self.number, here, there)
-        task = draft.meet(key, self.rank.rank_class, lanes, (phase,), deps)
+        task = draft.meet(key, self.rank.rank_class, lanes, phases, deps)
         draft.connect(task, here, there)
         return task
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simulator.program.chains import Chain, Transfer, joined, transfer_phase
+from simulator.program.chains import Chain, Transfer, joined, transfer_phases
 from simulator.program.program import Phase
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ class RankBuilder:
     carry: float = 0.0
     extra: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
-    exposed: dict[tuple[int, float], Chain] = field(default_factory=dict)
+    exposed: dict[tuple[Chain, float], Chain] = field(default_factory=dict)
+    collapsed: dict[Chain, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # lanes; none where others take part
     taken: dict[str, list[float]] = field(default_factory=dict)  # seconds of collectives by lane and thread
     launches: dict[float, tuple[Phase, ...]] = field(default_factory=dict)
 
@@ -49,18 +52,25 @@ class RankBuilder:
             host = self._launch(chain)
             needs = list(deps) if host is None else [*deps, host]
         self.sync = []
-        if self.setting.collapse and all(map(self._alone, chain.meets)):
-            lanes = ("compute", *chain.meets)
-            task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
-            return task, task
-        return self._run_apart(chain, needs, micro_batch, name)
+        lanes = self._lanes(chain)
+        if not lanes:
+            return self._run_apart(chain, needs, micro_batch, name)
+        task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
+        return task, task
+
+    def _lanes(self, chain: Chain) -> tuple[str, ...]:
+        """Those of the chain as one task; none where other classes take part in some of its phases."""
+        if chain not in self.collapsed:
+            alone = self.setting.collapse and all(map(self._alone, chain.meets))
+            self.collapsed[chain] = ("compute", *chain.meets) if alone else ()
+        return self.collapsed[chain]
 
     def _exposed(self, chain: Chain) -> Chain:
         """The chain behind the host's lead: a host that waits for every transfer has launched nothing ahead."""
         seconds, self.extra = chain.lead + self.extra, 0.0
         if seconds <= 0.0:
             return chain
-        key = (id(chain), seconds)
+        key = (chain, seconds)
         if key not in self.exposed:
             launch = Phase("launch", "launch", 0.0, latency=seconds)
             self.exposed[key] = joined([Chain((launch,), ("",), ((0, 0),), seconds=seconds), chain])
@@ -73,16 +83,14 @@ class RankBuilder:
         """
         first = last = -1
         counted = {axis: self.counters.get(f"{axis}/", 0) for axis, _ in chain.collectives}
-        for phase, axis, (number, piece) in zip(chain.phases, chain.axes, chain.pieces, strict=True):
-            lanes = ["compute", axis] if axis else ["compute"]
+        for phases, axis, (number, piece) in zip(chain.one_by_one, chain.axes, chain.pieces, strict=True):
+            lanes = ("compute", axis) if axis else ("compute",)
             if axis:
                 members = self.setting.communicators.classes(axis, self.rank_class)
                 key = (axis, "", members, counted[axis] + number, piece)
-                last = self.setting.draft.meet(
-                    key, self.rank_class, lanes, (phase,), needs, micro_batch, name
-                )
+                last = self.setting.draft.meet(key, self.rank_class, lanes, phases, needs, micro_batch, name)
             else:
-                last = self.setting.draft.add(self.rank_class, lanes, (phase,), needs, micro_batch, name)
+                last = self.setting.draft.add(self.rank_class, lanes, phases, needs, micro_batch, name)
             first = last if first < 0 else first
             needs = [last]
         for axis, count in chain.collectives:
@@ -120,7 +128,7 @@ class RankBuilder:
         if seconds <= 0.0:
             return None
         phase = Phase(kind, label, 0.0, latency=seconds)
-        return self.setting.draft.add(self.rank_class, ["host"], (phase,), [*self.sync, *deps])
+        return self.setting.draft.add(self.rank_class, ("host",), (phase,), [*self.sync, *deps])
 
     def communicate(
         self,
@@ -134,9 +142,9 @@ class RankBuilder:
         """A collective on its own lane, shared with the other classes of the group; None if nothing moves."""
         if transfer is None:
             return None
-        phase = transfer_phase(transfer, kind, label, (self.rank_class,))
-        key, lanes = self.meeting(transfer.axis, lane), [self._thread(lane, transfer)]
-        return self.setting.draft.meet(key, self.rank_class, lanes, (phase,), deps, micro_batch)
+        phases = transfer_phases(transfer, kind, label, (self.rank_class,))
+        key, lanes = self.meeting(transfer.axis, lane), (self._thread(lane, transfer),)
+        return self.setting.draft.meet(key, self.rank_class, lanes, phases, deps, micro_batch)
 
     def _thread(self, lane: str, transfer: Transfer) -> str:
         """The lane itself, or that of the thread which has had least to do where several share the work.

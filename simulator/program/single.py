@@ -11,7 +11,7 @@ from simulator.costs.collectives import CollectiveCalibration, CollectiveCost, G
 from simulator.hardware.cluster import Cluster
 from simulator.hardware.topology import Topology, build_topology
 from simulator.program.builder import resources_of
-from simulator.program.chains import transfer_phase
+from simulator.program.chains import transfer_phases
 from simulator.program.communicators import Communicators
 from simulator.program.draft import Draft
 from simulator.program.program import Program
@@ -45,8 +45,7 @@ def collective_program(
     for rank_class in range(folded.num_classes):
         transfer = folded.transfer("dp", op, size, rank_class)
         if transfer is not None:
-            phase = transfer_phase(transfer, "dp", op, ())
-            draft.meet(op, rank_class, ("dp",), (phase,))
+            draft.meet(op, rank_class, ("dp",), transfer_phases(transfer, "dp", op, ()))
     return draft.finish()
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from simulator.costs.memory import stage_state
 from simulator.program.averaging import average_parameters, send_to_neighbours
-from simulator.program.chains import Chain, chain_of, joined, transfer_phase
+from simulator.program.chains import Chain, chain_of, joined
 from simulator.program.exchange import Exchange, codec_phase, exchanges
 from simulator.program.offload import HostTraffic
 from simulator.program.optimizer import optimizer_step, parameter_gather
+from simulator.program.pipeline import PipelineTraffic, Way
 from simulator.program.pricing import ClassPricing
-from simulator.program.program import Phase
+from simulator.program.program import MemoryChange
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.rounds import Round, rounds
 from simulator.program.schedules import Action
-from simulator.program.schedules.lockstep import Message, asked_after
 from simulator.program.setting import ChunkContent, Setting
 from simulator.program.sharding import gathers
 from simulator.program.units import Placed, Unit
@@ -24,8 +24,25 @@ from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack
 from simulator.workloads.operators import Collective
 
-Way = tuple[tuple[Phase, ...], tuple[str, ...], tuple[int, int]]
-"""A pipeline transfer's phases, its lanes at this end, and the classes that send and receive it."""
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all actions of one kind on one chunk have in common.
+
+    `direction`: forward, backward, input gradient or weight gradient. `units` in the order in which they run. `taken`
+    when its first task starts, `freed` when its last one ends.
+    """
+
+    direction: str
+    content: ChunkContent
+    units: tuple[Unit, ...]
+    arrival: Way | None
+    departure: Way | None
+    taken: tuple[MemoryChange, ...]
+    freed: tuple[MemoryChange, ...]
+
+
+DIRECTIONS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
 
 @dataclass(slots=True)
@@ -35,19 +52,18 @@ class Step:
     setting: Setting
     pricing: ClassPricing
     stage: int
-    chains: dict[tuple[object, str], Chain]  # priced before, by content
+    priced: dict[Hashable, Chain]  # in earlier steps, by content
     rank: RankBuilder = field(init=False)
     host: HostTraffic = field(init=False)
-    ways: dict[tuple[str, tuple[int, int], tuple[int, int], Pack | None], Way] = field(default_factory=dict)
+    pipeline: PipelineTraffic = field(init=False)
+    # by kind of action, chunk and pack
+    passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
+    chains: dict[tuple[int, str, bool], Chain] = field(default_factory=dict)  # by unit
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
     awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
-    asked: dict[Message, int] = field(
-        default_factory=dict
-    )  # how many actions are behind when a message is asked for
-    behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
     number: int = 0  # of the step
     _last: int | None = None
@@ -59,6 +75,7 @@ class Step:
         self.packs = self.setting.packs_of(self.pricing.rank_class)
         self.rank = RankBuilder(self.setting, self.pricing.rank_class)
         self.host = HostTraffic(self.setting, self.pricing, self.rank)
+        self.pipeline = PipelineTraffic(self.setting, self.pricing, self.rank, self.stage)
 
     def build(self) -> None:
         setting, plan = self.setting, self.setting.plan
@@ -79,18 +96,9 @@ class Step:
         if setting.gathers_ahead:
             self._gather_everything()
         sent = send_to_neighbours(setting, self.pricing, self.rank, self.stage, self.blockers)
-        if self._asks_ahead:
-            pp, chunks = setting.plan.pp, setting.num_chunks
-            every = [setting.schedule(stage, pp, self.count, chunks) for stage in range(pp)]
-            self.asked, self.behind = asked_after(every, chunks)[self.stage], []
+        self.pipeline.begin(self.count)
         for action in actions.actions:
-            if action.op == "F":
-                self._forward(action)
-            elif action.op == "W":
-                self._weight_gradient(action)
-            else:
-                self._backward(action)
-            self.behind.append(self._last)
+            self._act(action)
         self._reduce_rest()
         self._reduce_tied()
         deps = [*sent, *self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
@@ -109,46 +117,60 @@ class Step:
         setting.draft.resident(rank_class, "optimizer", state.optimizer)
         setting.draft.resident(rank_class, "context", setting.software.memory.context)
 
-    # --- forward ---------------------------------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------------------------
 
-    def _forward(self, action: Action) -> None:
-        content = self._content(action)
-        arrival = self._receive("F", action)
-        deps = self._take_blockers() + arrival
-        first, last = self._run_units(content, content.units, "forward", deps, action)
-        draft, rank_class = self.setting.draft, self.pricing.rank_class
+    def _act(self, action: Action) -> None:
+        """Forward; backward, all of it or (I) only what the stage before waits for; or what that left for later (W)."""
+        setting, micro_batch = self.setting, action.micro_batch
+        one = self._pass(action)
+        arrived = []
+        if one.arrival is not None:
+            arrived.append(self.pipeline.receive(one.arrival, micro_batch, self._last))
+        first, last = self._run_units(one, self._take_blockers() + arrived, action)
         if first >= 0:
-            draft.memory(first, rank_class, "activations", content.activation_bytes)
-        self._send("F", action, last)
+            setting.draft.changes(first, at_start=one.taken)
+            setting.draft.changes(last, at_end=one.freed)
+        if one.departure is not None:
+            after = [last] if last >= 0 else []
+            if setting.software.backward_awaits_reduction and self._reduces_now(action):
+                after = self.reductions + after
+            sent = self.pipeline.send(one.departure, micro_batch, after)
+            if not setting.overlaps_pipeline and setting.request is None:
+                self.blockers.append(
+                    sent
+                )  # where messages wait for requests, the host's socket takes them in
+        self.pipeline.behind.append(self._last)
 
-    # --- backward --------------------------------------------------------------------------------------------------
+    def _pass(self, action: Action) -> Pass:
+        pack = self.packs[action.micro_batch % len(self.packs)]
+        key = (action.op, action.chunk, pack)
+        if key not in self.passes:
+            self.passes[key] = self._find_pass(*key)
+        return self.passes[key]
 
-    def _backward(self, action: Action) -> None:
-        """The whole backward, or (action I) only what the stage before waits for."""
-        content = self._content(action)
-        arrival = self._receive("B", action)
-        deps = self._take_blockers() + arrival
-        direction = "backward" if action.op == "B" else "input gradient"
-        first, last = self._run_units(content, content.units[::-1], direction, deps, action)
-        draft, rank_class = self.setting.draft, self.pricing.rank_class
-        if first >= 0:
-            draft.memory(last, rank_class, "activations", -content.activation_bytes, at_end=True)
-            if action.op == "I":
-                draft.memory(last, rank_class, "activations", content.postponed_bytes, at_end=True)
-            draft.memory(first, rank_class, "transient", content.transient_bytes)
-            draft.memory(last, rank_class, "transient", -content.transient_bytes, at_end=True)
-        awaits = self._reduces_now(action) and self.setting.software.backward_awaits_reduction
-        self._send("B", action, last, self.reductions if awaits else [])
-
-    def _weight_gradient(self, action: Action) -> None:
-        """What an input gradient (I) of the same micro-batch left for later."""
-        content = self._content(action)
-        _, last = self._run_units(
-            content, content.units[::-1], "weight gradient", self._take_blockers(), action
+    def _find_pass(self, op: str, chunk: int, pack: Pack | None) -> Pass:
+        content, way = self.setting.content_of(pack)[self.stage][chunk], "F" if op == "F" else "B"
+        arrival = departure = None
+        if op != "W":
+            arrival = self.pipeline.arrival(way, chunk, pack)
+            departure = self.pipeline.departure(way, chunk, pack)
+        kept, postponed, working = content.activation_bytes, content.postponed_bytes, content.transient_bytes
+        taken, freed = {
+            "F": ([("activations", kept)], []),
+            "B": ([("transient", working)], [("activations", -kept), ("transient", -working)]),
+            "I": (
+                [("transient", working)],
+                [("activations", -kept), ("activations", postponed), ("transient", -working)],
+            ),
+            "W": ([], [("activations", -postponed)]),
+        }[op]
+        units = content.units if op == "F" else content.units[::-1]
+        return Pass(
+            DIRECTIONS[op], content, units, arrival, departure, self._changes(taken), self._changes(freed)
         )
-        if last >= 0:
-            freed = -content.postponed_bytes
-            self.setting.draft.memory(last, self.pricing.rank_class, "activations", freed, at_end=True)
+
+    def _changes(self, amounts: Iterable[tuple[str, float]]) -> tuple[MemoryChange, ...]:
+        return tuple(MemoryChange(self.pricing.rank_class, kind, size) for kind, size in amounts if size)
 
     def _reduces_now(self, action: Action) -> bool:
         setting = self.setting
@@ -158,21 +180,15 @@ class Step:
 
     # --- units -----------------------------------------------------------------------------------------------------
 
-    def _run_units(
-        self,
-        content: ChunkContent,
-        units: Sequence[Unit],
-        direction: str,
-        deps: list[int],
-        action: Action,
-    ) -> tuple[int, int]:
-        """Run units in the given order; returns the first and the last compute task (-1 if there is none)."""
-        setting, micro_batch = self.setting, action.micro_batch
+    def _run_units(self, one: Pass, deps: list[int], action: Action) -> tuple[int, int]:
+        """Run the units of a pass; returns the first and the last compute task (-1 if there is none)."""
+        setting, micro_batch, direction = self.setting, action.micro_batch, one.direction
+        content, units = one.content, one.units
         reduce = self._reduces_now(action)
         gather = setting.shards_parameters or (setting.gathers_ahead and direction == "forward")
         gather = gather and direction != "weight gradient"  # which reads no parameters
         if not reduce and not gather and not setting.offloads_activations:
-            units = (content.whole,)
+            return self._run_whole(one, deps, micro_batch)
         first = last = -1
         for index, unit in enumerate(units):
             position = index if direction == "forward" else len(units) - 1 - index
@@ -184,8 +200,7 @@ class Step:
             key = (content.chunk, position, micro_batch)
             if direction in ("backward", "input gradient") and setting.offloads_activations:
                 needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
-            chain = self._chain(content, unit, direction, index == 0, micro_batch)
-            ran = self.rank.run(chain, needs, micro_batch, direction)
+            ran = self.rank.run(self._chain(one, unit, index == 0), needs, micro_batch, direction)
             if ran is not None:
                 first = ran[0] if first < 0 else first
                 last = ran[1]
@@ -202,6 +217,14 @@ class Step:
             self._last = last
         return first, last
 
+    def _run_whole(self, one: Pass, deps: list[int], micro_batch: int) -> tuple[int, int]:
+        """Where nothing happens between the units, they are one."""
+        ran = self.rank.run(self._chain(one, one.content.whole, True), deps, micro_batch, one.direction)
+        if ran is None:
+            return -1, -1
+        self._last = ran[1]
+        return ran
+
     def _offload(self, key: tuple[int, ...], unit: Unit, direction: str, ran: tuple[int, int]) -> None:
         """What a unit keeps for backward appears as it runs forward, leaves, and is freed after it ran backward."""
         draft, rank_class = self.setting.draft, self.pricing.rank_class
@@ -212,31 +235,32 @@ class Step:
         elif direction != "input gradient":
             draft.memory(ran[1], rank_class, "activations", -size, at_end=True)
 
-    def _chain(
-        self, content: ChunkContent, unit: Unit, direction: str, is_first: bool, micro_batch: int
-    ) -> Chain:
-        key = ((content.virtual, id(unit), is_first), direction)
+    def _chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
+        key = (id(unit), one.direction, is_first)
         if key not in self.chains:
-            layers = unit.layers if direction == "forward" else unit.layers[::-1]
-            parts = [self._layer_chain(placed, direction) for placed in layers]
-            if is_first:
-                parts.insert(0, self._arrival_chain(content, direction, micro_batch))
-            self.chains[key] = joined(parts)
+            self.chains[key] = self._find_chain(one, unit, is_first)
         return self.chains[key]
 
-    def _arrival_chain(self, content: ChunkContent, direction: str, micro_batch: int) -> Chain:
-        """A boundary tensor that was cut over tp for the way is gathered first."""
-        setting = self.setting
-        boundary = content.virtual - 1 if direction == "forward" else content.virtual
-        if setting.scatter == 1 or direction == "weight gradient" or not self._arrives(content, direction):
-            return Chain()
-        size = setting.boundary_bytes_of(self._pack(micro_batch))[boundary] * setting.scatter
-        gather = Operation("gather boundary", Collective("all_gather", "tp", size))
-        return chain_of([gather], self.pricing, "compute", False)
+    def _find_chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
+        """Equal layers have one chain, wherever they stand."""
+        layers = unit.layers if one.direction == "forward" else unit.layers[::-1]
+        gathered = 0.0 if one.arrival is None or not is_first else self._gathered_boundary(one.arrival)
+        key = (tuple([(id(p.layer), id(p.shard)) for p in layers]), one.direction, gathered)
+        if key not in self.priced:
+            parts = [self._layer_chain(placed, one.direction) for placed in layers]
+            if gathered:
+                arrival = Operation("gather boundary", Collective("all_gather", "tp", gathered))
+                parts.insert(0, chain_of([arrival], self.pricing, "compute", False))
+            self.priced[key] = joined(parts)
+        return self.priced[key]
+
+    def _gathered_boundary(self, arrival: Way) -> float:
+        """Bytes of a boundary tensor that was cut over tp for the way and is gathered first; 0 if it was not."""
+        return arrival.size * self.setting.scatter if self.setting.scatter > 1 else 0.0
 
     def _layer_chain(self, placed: Placed, direction: str) -> Chain:
         key = ((id(placed.layer), id(placed.shard)), direction)
-        if key not in self.chains:
+        if key not in self.priced:
             layer, shard = placed.layer, placed.shard
             if direction == "forward":
                 chain = chain_of(layer.forward(shard), self.pricing, "compute", False)
@@ -248,8 +272,8 @@ class Step:
             else:
                 again = chain_of(layer.recompute(shard), self.pricing, "recompute", False)
                 chain = again + chain_of(layer.backward(shard), self.pricing, "compute", True)
-            self.chains[key] = chain
-        return self.chains[key]
+            self.priced[key] = chain
+        return self.priced[key]
 
     # --- sharded parameters ----------------------------------------------------------------------------------------
 
@@ -365,7 +389,7 @@ class Step:
         phase = codec_phase(self.setting, self.pricing, label, count) if count else None
         if phase is None:
             return deps
-        return [self.setting.draft.add(self.pricing.rank_class, [label], (phase,), deps, micro_batch)]
+        return [self.setting.draft.add(self.pricing.rank_class, (label,), (phase,), deps, micro_batch)]
 
     def _reduce_rest(self) -> None:
         """Without overlap, everything is reduced after the last backward."""
@@ -391,111 +415,6 @@ class Step:
         task = self.rank.communicate(transfer, "pp", "reduce tied embedding", lane, deps)
         if task is not None and waits:
             self.reductions.append(task)
-
-    # --- pipeline --------------------------------------------------------------------------------------------------
-
-    def _receive(self, direction: str, action: Action) -> list[int]:
-        """The transfer that brings the input of a forward, or the output gradient of a backward."""
-        source = self._peer(action, -1 if direction == "F" else +1)
-        return (
-            []
-            if source is None
-            else self._transfer(direction, source, self._place(action), action.micro_batch)
-        )
-
-    def _send(self, direction: str, action: Action, after: int, reduced: Sequence[int] = ()) -> None:
-        target = self._peer(action, +1 if direction == "F" else -1)
-        if target is None:
-            return
-        tasks = self._transfer(direction, self._place(action), target, action.micro_batch, [*reduced, after])
-        if not self.setting.overlaps_pipeline and self.setting.request is None:
-            self.blockers += tasks  # where messages wait for requests, the host's socket takes them in
-
-    def _peer(self, action: Action, step: int) -> tuple[int, int] | None:
-        """(stage, chunk) on another stage that exchanges with this chunk; None where nothing is sent."""
-        found = self.setting.placement.neighbour(self.stage, action.chunk, step)
-        return None if found is None or found[0] == self.stage else found
-
-    def _arrives(self, content: ChunkContent, direction: str) -> bool:
-        """Whether what the chunk starts from comes from another stage."""
-        step = -1 if direction == "forward" else +1
-        return self._peer(Action("F", content.chunk, 0), step) is not None
-
-    def _transfer(
-        self,
-        direction: str,
-        source: tuple[int, int],
-        target: tuple[int, int],
-        micro_batch: int,
-        after: Sequence[int] = (),
-    ) -> list[int]:
-        """Join the transfer between two chunks of different stages; both ends call this once for each."""
-        setting, rank_class = self.setting, self.pricing.rank_class
-        way = (direction, source, target, self._pack(micro_batch))
-        if way not in self.ways:
-            self.ways[way] = self._way(*way)
-        phases, lanes, (here, there) = self.ways[way]
-        self.rank.extra += setting.software.p2p_overhead
-        if source[0] == self.stage:
-            deps = [task for task in after if task >= 0]
-        else:
-            deps = [self._last] if setting.receives_late and self._last is not None else []
-            if setting.request is not None:
-                deps = self._request(
-                    here, deps, (direction, setting.placement.parts[target[0]][target[1]], micro_batch)
-                )
-        key = (direction, here, source, micro_batch)
-        task = setting.draft.meet(key, rank_class, lanes, phases, deps, micro_batch)
-        if setting.request is not None:
-            setting.draft.connect(task, here, there)
-        return [task]
-
-    @property
-    def _asks_ahead(self) -> bool:
-        """Requests matter, and are not made only when nothing is left to compute."""
-        return self.setting.request is not None and self.setting.plan.schedule_name == "interleaved"
-
-    def _request(self, sender: int, deps: list[int], message: Message) -> list[int]:
-        """Ask the sending class for a message; the request queues behind what is being sent to it."""
-        setting, rank_class = self.setting, self.pricing.rank_class
-        if self._asks_ahead:
-            count = self.asked[message]
-            before = self.behind[count - 1] if count else None
-            deps = [] if before is None else [before]
-        phase = Phase("pp", "request", 0.0, latency=setting.request or 0.0)
-        task = setting.draft.add(rank_class, (), (phase,), deps, message[-1])
-        setting.draft.connect(task, rank_class, sender)
-        return [task]
-
-    def _way(
-        self, direction: str, source: tuple[int, int], target: tuple[int, int], pack: Pack | None
-    ) -> Way:
-        """How every transfer between two chunks goes."""
-        setting, sends = self.setting, source[0] == self.stage
-        axis = setting.pair_axis(source[0], target[0])
-        communicators, place = self.pricing.communicators, 0 if sends else 1
-        _, classes = communicators.group(axis, self.pricing.rank_class, place)
-        boundary = min(setting.placement.parts[s][c] for s, c in (source, target))
-        size = setting.boundary_bytes_of(pack)[boundary]
-        transfer = communicators.transfer(axis, "send_recv", size, self.pricing.rank_class, place)
-        label = "activation" if direction == "F" else "gradient"
-        # An empty tensor still tells the receiver that it may go on.
-        phase = Phase("pp", label, 0.0) if transfer is None else transfer_phase(transfer, "pp", label, ())
-        lane = f"pp-{'send' if sends else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
-        if axis != (
-            "pair+1" if direction == "F" else "pair-1"
-        ):  # another peer, which does not wait for the usual one
-            lane += f"-{axis[4:]}"
-        return (phase,), (lane,), (classes[0], classes[-1])
-
-    def _place(self, action: Action) -> tuple[int, int]:
-        return self.stage, action.chunk
-
-    def _content(self, action: Action) -> ChunkContent:
-        return self.setting.content_of(self._pack(action.micro_batch))[self.stage][action.chunk]
-
-    def _pack(self, micro_batch: int) -> Pack | None:
-        return self.packs[micro_batch % len(self.packs)]
 
     def _take_blockers(self) -> list[int]:
         blockers, self.blockers = self.blockers, []
