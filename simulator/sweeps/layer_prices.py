@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from simulator.program.communicators import FoldedCommunicators
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
 from simulator.sweeps.alone import GridTransfers
-from simulator.workloads.layers import Layer, Operation
+from simulator.workloads.layers import Layer, Operation, Shard
 from simulator.workloads.operators import Collective, MemoryBound
 
 Floats = NDArray[np.float64]
@@ -79,18 +79,18 @@ def pricing_on(gpu: GPU, setting: Setting, transfers: GridTransfers) -> ClassPri
 
 def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]:
     shard = setting.shard
-    operations = [*layer.forward(shard), *layer.recompute(shard), *layer.backward(shard)]
-    forward, backward = (_chain(layer, setting, pricing, way) for way in (0, 1))
-    multiplying, streaming, _ = pricing.load((one, 1) for one in operations)
+    forward, backward = (_priced(layer, shard, pricing, way) for way in (0, 1))
+    limited = forward.limited + backward.limited
     return [
         forward.seconds,
         backward.seconds,
-        _kernel_seconds(forward) + _kernel_seconds(backward),
-        _limited_seconds(operations, pricing),
-        *_growth(layer, setting, pricing, (forward, backward)),
-        multiplying,
-        streaming,
-        _waiting(operations, pricing),
+        forward.kernels + backward.kernels,
+        limited,
+        _growth(layer, shard, pricing, forward, 0),
+        _growth(layer, shard, pricing, backward, 1),
+        forward.multiplying + backward.multiplying,
+        forward.streaming + backward.streaming,
+        forward.waiting + backward.waiting,
         forward.host,
         backward.host,
         forward.lead,
@@ -101,9 +101,67 @@ def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]
     ]
 
 
-def _chain(layer: Layer, setting: Setting, pricing: ClassPricing, way: int) -> Chain:
-    """A layer's forward (0), or backward with what is computed again (1)."""
-    shard = setting.shard
+class Priced(NamedTuple):
+    """A layer's forward, or its backward with what is computed again: seconds of one micro-batch.
+
+    Every one grows by the same amount with every step of a ring but the first and the last; `launch_bound` by no less.
+    """
+
+    seconds: float  # of the chain on the compute lane
+    host: float
+    launch_bound: float
+    kernels: float
+    limited: float  # of matrix products
+    multiplying: float
+    streaming: float
+    waiting: float
+
+    @property
+    def lead(self) -> float:
+        """How long the host must be at work before the chain may start so that no kernel is awaited, at least."""
+        return max(0.0, self.launch_bound - self.seconds)
+
+
+FEW_STEPS = 4
+"""Steps of a ring after which every further one costs as much as the one before."""
+
+
+def _priced(layer: Layer, shard: Shard, pricing: ClassPricing, way: int) -> Priced:
+    """Forward (0) or backward (1)."""
+    return Priced(*_of_ring(lambda few: _priced_in_full(layer, few, pricing, way), layer, shard))
+
+
+def _of_ring(measure: Callable[[Shard], Sequence[float]], layer: Layer, shard: Shard) -> Iterator[float]:
+    """What `measure` makes of the layer: of a long ring, which has thousands of steps, by what one more step adds."""
+    few, more = (replace(shard, ring_steps=steps) for steps in (FEW_STEPS, FEW_STEPS + 1))
+    rest = shard.cp // shard.ulysses - FEW_STEPS
+    if rest <= 1 or len(layer.forward(few)) == len(layer.forward(more)):
+        yield from measure(shard)
+    else:
+        for one, other in zip(measure(few), measure(more), strict=True):
+            yield one + rest * (other - one)
+
+
+def _priced_in_full(layer: Layer, shard: Shard, pricing: ClassPricing, way: int) -> Priced:
+    chain, operations = _chain(layer, shard, pricing, way), _operations(layer, shard, way)
+    multiplying, streaming, _ = pricing.load((one, 1) for one in operations)
+    return Priced(
+        chain.seconds,
+        chain.host,
+        chain.launch_bound,
+        sum(phase.work for phase in chain.phases if phase.kind in KERNELS),
+        _limited_seconds(operations, pricing),
+        multiplying,
+        streaming,
+        _waiting(operations, pricing),
+    )
+
+
+def _operations(layer: Layer, shard: Shard, way: int) -> tuple[Operation, ...]:
+    return layer.forward(shard) if way == 0 else (*layer.recompute(shard), *layer.backward(shard))
+
+
+def _chain(layer: Layer, shard: Shard, pricing: ClassPricing, way: int) -> Chain:
     if way == 0:
         return chain_of(layer.forward(shard), pricing, "compute", False)
     again = chain_of(layer.recompute(shard), pricing, "recompute", False)
@@ -123,31 +181,16 @@ CLOCKS = (1.02, 1.3)
 """Factors at which chains are priced again, to see how much of slower products hides behind collectives."""
 
 
-def _growth(
-    layer: Layer, setting: Setting, pricing: ClassPricing, at_full_clock: tuple[Chain, Chain]
-) -> list[float]:
-    """By how much forward and backward grow at least per unit of the clock's factor above 1."""
-    shard = setting.shard
-    forward, backward = layer.forward(shard), layer.backward(shard)
-    again = layer.recompute(shard)
-    if any(one.asynchronous for one in forward):
-        growths = [_slope(layer, setting, pricing, at_full_clock, way) for way in (0, 1)]
-    elif any(one.asynchronous for one in (*again, *backward)):
-        growths = [_limited_seconds(forward, pricing), _slope(layer, setting, pricing, at_full_clock, 1)]
-    else:
-        growths = [_limited_seconds(forward, pricing), _limited_seconds((*again, *backward), pricing)]
-    return growths
-
-
-def _slope(
-    layer: Layer, setting: Setting, pricing: ClassPricing, at_full_clock: tuple[Chain, Chain], way: int
-) -> float:
-    """Of a chain of which some collectives run beside kernels; `way`: 0 forward, 1 backward."""
-    slower = [_chain(layer, setting, replace(pricing, clocks=(clock,)), way).seconds for clock in CLOCKS]
-    full = at_full_clock[way].seconds
-    return max(
-        0.0, min((seconds - full) / (clock - 1.0) for seconds, clock in zip(slower, CLOCKS, strict=True))
+def _growth(layer: Layer, shard: Shard, pricing: ClassPricing, at_full_clock: Priced, way: int) -> float:
+    """By how much the chain grows at least per unit of the clock's factor above 1."""
+    if not any(one.asynchronous for one in _operations(layer, replace(shard, ring_steps=FEW_STEPS), way)):
+        return at_full_clock.limited
+    slower = [replace(pricing, clocks=(clock,)) for clock in CLOCKS]
+    seconds = _of_ring(lambda few: [_chain(layer, few, one, way).seconds for one in slower], layer, shard)
+    growths = (
+        (each - at_full_clock.seconds) / (clock - 1.0) for each, clock in zip(seconds, CLOCKS, strict=True)
     )
+    return max(0.0, min(growths))
 
 
 def _waiting(operations: Sequence[Operation], pricing: ClassPricing) -> float:
@@ -158,10 +201,6 @@ def _waiting(operations: Sequence[Operation], pricing: ClassPricing) -> float:
         for one in operations
         if isinstance(one.what, Collective) and not one.asynchronous
     )
-
-
-def _kernel_seconds(chain: Chain) -> float:
-    return sum(phase.work for phase in chain.phases if phase.kind in KERNELS)
 
 
 def _arrival(size: float, setting: Setting, pricing: ClassPricing) -> float:

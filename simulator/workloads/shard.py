@@ -56,6 +56,9 @@ class Shard:
     context_exchange: str = "ring"  # ring | all_gather | all_to_all | usp
     context_layout: str = "zigzag"  # zigzag | contiguous
     ulysses_ranks: int = 1  # under usp, ranks that exchange heads for tokens
+    ring_steps: int | None = (
+        None  # how many of a ring's steps are listed; all, which between the ends are equal
+    )
     gradient_dtype: str = "fp32"
     accumulate_gradients: bool = True
     vocab_multiple: int = 128

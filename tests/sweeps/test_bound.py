@@ -115,3 +115,18 @@ def test_bound_holds_for_gradients_in_another_form(scenario: tuple[Any, Any, Any
     machine, job, profile = scenario
     plan = job.plan.model_copy(update={"synchronisation": Synchronisation.model_validate(codec)})
     check_bounds((machine, job.model_copy(update={"plan": plan}), profile))
+
+
+def test_a_long_ring_costs_what_its_steps_cost_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, job = cluster(8, 4, 4), workload(layers=4, hidden=1024, global_batch=8, sequence_length=512)
+    table = plans(
+        job, machine.num_gpus, Space({"cp": (8, 16, 32), "tp": (1, 2), "micro_batch": (1, 2)})
+    ).table
+    one_by_one = Bound(PriceBook(machine, job, LIBRARY, lambda name: software(launch=4e-6)))
+    by_the_step = Bound(PriceBook(machine, job, LIBRARY, lambda name: software(launch=4e-6)))
+    found = by_the_step.of(table)
+    monkeypatch.setattr("simulator.sweeps.layer_prices.FEW_STEPS", 1000)
+    listed = one_by_one.of(table)
+    assert len(table) > 20
+    assert found.step_time == pytest.approx(listed.step_time, rel=1e-9)
+    assert found.kernel_seconds == pytest.approx(listed.kernel_seconds, rel=1e-9)

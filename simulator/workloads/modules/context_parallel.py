@@ -131,11 +131,12 @@ def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward:
     that both travel ranks - 1 times.
     """
     name = core.name
+    steps = ranks if shard.ring_steps is None else min(ranks, shard.ring_steps)
     message, merged = _copies(core, shard) * core.kv_bytes(shard), core.output_bytes(shard)
     halved = causal and shard.context_layout == "zigzag"
     operations: list[Operation] = []
-    for step in range(ranks):
-        blocks = int(step + 1 < ranks) + int(backward and step > 0)
+    for step in range(steps):
+        blocks = int(step + 1 < steps) + int(backward and step > 0)
         if blocks:
             send = Collective("shift", _ring_axis(shard), blocks * message, shard.dtype)
             operations.append(Operation(f"{name}.ring.{step}", send, asynchronous=True))
@@ -148,7 +149,7 @@ def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward:
             operations.append(Operation(f"{name}.merge", MemoryBound("add", 2 * merged, merged)))
     if backward:
         add = MemoryBound("add", 2 * message, message)
-        operations.append(Operation(f"{name}.sum_gradients", add, waits_for=(f"{name}.ring.{ranks - 1}",)))
+        operations.append(Operation(f"{name}.sum_gradients", add, waits_for=(f"{name}.ring.{steps - 1}",)))
     return operations
 
 
