@@ -139,10 +139,9 @@ def _mix(x: Hashes) -> Hashes:
 
 
 def _rounded_bits(amount: NDArray[np.float64]) -> Hashes:
+    """The bits of each amount rounded to 36 binary digits."""
     mantissa, exponent = np.frexp(amount)
-    return np.round(mantissa * 2**36).astype(np.int64).astype(np.uint64) ^ (
-        exponent.astype(np.int64).astype(np.uint64) << np.uint64(48)
-    )
+    return np.ldexp(np.round(mantissa * 2**36), exponent - 36).view(np.uint64)
 
 
 def _number(colour: Hashes) -> Ints:

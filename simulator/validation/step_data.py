@@ -18,6 +18,10 @@ SELECTIVE = {"fsdp2-2024": ["norm", "mlp_activation", "alternate_matmul"]}
 """What a software means by selective recomputation, where it is not the attention core."""
 
 
+WITHOUT_DROPOUT = ("llmfoundry", "mlperf_training")
+"""Sources whose GPT models were trained without dropout."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """A measured step: where, what, how, and how long; `values` are the columns of the file."""
@@ -112,7 +116,7 @@ def model_of(row: StepRow) -> dict[str, Any]:
         "vocab": row.number("vocab"),
         "max_sequence": row.number("sequence"),
     }
-    if row.family == "gpt" and row.source == "llmfoundry":
+    if row.family == "gpt" and row.source in WITHOUT_DROPOUT:
         model["dropout"] = False
     return model
 
@@ -130,6 +134,8 @@ def plan_of(row: StepRow) -> dict[str, Any]:
         plan["gradient_dtype"] = row.gradient_dtype
     if row.dp:
         plan["dp"] = row.number("dp")
+    if row.order:
+        plan["order"] = row.order.split()
     if row.family == "moe" and plan["tp"] > 1:
         plan["experts"] = {"tp": 1}
     layers, virtual = row.number("layers"), plan["pp"] * plan["vpp"]
