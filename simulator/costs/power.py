@@ -52,7 +52,7 @@ def slowdown(gpu: GPU, calibration: KernelCalibration, products: Part, streaming
     if gpu.power is None:
         return 1.0 + 0.0 * products
     limit = gpu.power.max
-    stream = gpu.power.streaming or STREAMING * limit
+    stream = gpu.power.streaming or STREAMING * _own_limit(gpu, calibration)
     drawn = products * unlimited_power(gpu, calibration) + streaming * stream
     drawn += np.maximum(0.0, 1.0 - products - streaming) * gpu.power.idle
     return np.maximum(1.0, drawn / limit) ** (1.0 / EXPONENT)
@@ -61,15 +61,28 @@ def slowdown(gpu: GPU, calibration: KernelCalibration, products: Part, streaming
 def unlimited_power(gpu: GPU, calibration: KernelCalibration) -> float:
     """Watts that matrix products would draw at full clock: what had to be taken off on the GPU measured, put back."""
     measured = calibration.gemm.get("bf16") or next(iter(calibration.gemm.values()))
-    limit = gpu.power.max if gpu.power is not None else 0.0
-    if calibration.transferred_from is None:
-        limit = _limit_of(calibration.gpu) or limit
-    return limit * (1.0 + measured.throttle) ** EXPONENT
+    return _own_limit(gpu, calibration) * (1.0 + measured.throttle) ** EXPONENT
+
+
+def _own_limit(gpu: GPU, calibration: KernelCalibration) -> float:
+    """The limit that goes with the measured throttling.
+
+    A part with the measured one's SMs and rates is the same chip, whatever limit it has been given; another one is
+    taken to be as far above its own. 0 without power figures.
+    """
+    reference = _measured(calibration.gpu)
+    if reference.power is not None and _same_chip(gpu, reference):
+        return reference.power.max
+    return gpu.power.max if gpu.power is not None else 0.0
+
+
+def _same_chip(one: GPU, other: GPU) -> bool:
+    return one.sms == other.sms and one.dense_peak == other.dense_peak
 
 
 @lru_cache(maxsize=64)
-def _limit_of(name: str) -> float | None:
+def _measured(name: str) -> GPU:
     from simulator.description import load
 
     gpu: GPU = load("gpu", name)
-    return gpu.power.max if gpu.power is not None else None
+    return gpu

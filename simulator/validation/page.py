@@ -170,8 +170,9 @@ def _misses(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
 
 def mechanism(row: StepRow, error: float) -> str:
     """Why a row is off: the first entry of misses.yaml that fits it."""
+    sign = "+" if error > 0 else "-"
     for entry in _known_misses():
-        if entry["source"] != row.source or (error > 0) != (entry["sign"] == "+"):
+        if entry["source"] != row.source or entry.get("sign", sign) != sign:
             continue
         if all(
             str(getattr(row, key)) in [str(v) for v in values]

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
     from simulator.workloads.workload import Workload
 
-SELECTIVE = {"fsdp2-2024": ["norm", "mlp_activation", "alternate_matmul"]}
+PER_OPERATOR = ["norm", "mlp_activation", "alternate_matmul"]
+SELECTIVE = {"fsdp2-2024": PER_OPERATOR, "fsdp2-2024-eager": PER_OPERATOR}
 """What a software means by selective recomputation, where it is not the attention core."""
 
 
 WITHOUT_DROPOUT = ("llmfoundry", "mlperf_training")
 """Sources whose GPT models were trained without dropout."""
+TP_OVERLAP: dict[str, bool | str] = {"none": False, "backward": True, "pipelined": "pipelined"}
+SCALING = {"fsdp2-2024": "current"}
+"""How a software scales fp8 tensors, where not as earlier steps say (torchao: dynamically)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,11 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     if row.recompute == "selective" and row.software in SELECTIVE:
         plan["recompute_modules"] = SELECTIVE[row.software]
     plan["attention"] = row.attention
+    if row.precision == "fp8" and row.software in SCALING:
+        plan["scaling"] = SCALING[row.software]
     plan["software"] = row.software
+    if row.tp_overlap:
+        plan["overlap"] = {"tp": TP_OVERLAP[row.tp_overlap]}
     if row.gradient_dtype:
         plan["gradient_dtype"] = row.gradient_dtype
     if row.dp:

@@ -35,6 +35,14 @@ def test_products_alone_run_as_slowly_as_long_kernels_were_measured() -> None:
     assert unlimited_power(gpu, calibration) > 700.0
 
 
+def test_the_same_chip_under_a_lower_limit_would_draw_as_much() -> None:
+    full, capped = h100(700.0), load("gpu", "h100-sxm-96")  # 500 W
+    own = unlimited_power(full, calibration_for(full))
+    assert unlimited_power(capped, calibration_for(capped)) == own
+    expected = (own / 500.0) ** (1 / 3)
+    assert abs(slowdown(capped, calibration_for(capped), 1.0, 0.0) - expected) < 1e-9
+
+
 def test_at_full_clock_nothing_is_slower_than_measured() -> None:
     from simulator.costs.kernels import kernel_seconds
     from simulator.workloads.operators import Gemm
