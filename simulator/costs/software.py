@@ -75,6 +75,11 @@ class SoftwareProfile(Named):
         default="all_gather",
         description="how updated parameters are handed out under ZeRO-1 and 2: all_gather, or a broadcast per owner",
     )
+    zero3_overhead: Seconds = Field(
+        default=0.0,
+        description="time per gather and per reduction of sharded parameters in which the host prepares it (hooks, "
+        "copies in and out) while nothing is computed: on CPUs",
+    )
     backward_awaits_reduction: bool = Field(
         default=False,
         description="the backward that completes gradients returns when they are reduced, and only then does its "

@@ -46,7 +46,7 @@ class RankBuilder:
         if not chain.phases:
             return None
         needs = [*deps, *self.sync]
-        if self.setting.host_waits:
+        if self.setting.host_waits or self.setting.host_gathers:
             chain = self._exposed(chain)
         else:
             host = self._launch(chain)

@@ -327,6 +327,11 @@ class Setting:
         return self.software.synchronous_p2p and self.plan.pp > 1
 
     @cached_property
+    def host_gathers(self) -> bool:
+        """The host takes part in gathers and reductions of sharded parameters, and computes nothing meanwhile."""
+        return self.shards_parameters and self.software.zero3_overhead > 0.0
+
+    @cached_property
     def overlaps_steps(self) -> bool:
         """A stage goes on to the next step while others are still in this one."""
         return self.plan.overlap.steps or not self.schedule.flushes

@@ -321,6 +321,7 @@ class Step:
     def _gather_task(self, unit: Unit, direction: str, deps: list[int], micro_batch: int) -> int | None:
         last = None
         if self.setting.shards_parameters:
+            self.rank.extra += self.setting.software.zero3_overhead
             deps = self.host.fetch_shard(unit, deps, micro_batch)
         for axis, count in gathers(self.setting, unit, direction):
             transfer = parameter_gather(self.setting, self.pricing, axis, count)
@@ -357,6 +358,9 @@ class Step:
         setting = self.setting
         is_last = (micro_batch + 1) % self.count == 0  # also of what belongs to no micro-batch (-1)
         ends: list[int] = []
+        if setting.host_gathers:
+            prepared = self.rank.host_work("prepare reduction", setting.software.zero3_overhead, [*deps])
+            deps = [] if prepared is None else [prepared]
         for chain in exchanges(setting, unit, is_last, self.number):
             needs = list(deps)
             for exchange in chain:

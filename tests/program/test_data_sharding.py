@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simulator
+from simulator.costs.collectives import library_for
 from simulator.costs.memory import stage_state
+from simulator.costs.software import load_software
 from simulator.engine.engine import execute
 from simulator.program.builder import Built, build
 from simulator.ranks.grid import Grid
@@ -149,3 +152,18 @@ def test_experts_of_a_shard_group_are_shared_out_over_the_ranks_that_hold_the_sa
     assert grid.groups("replicate").tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert grid.groups("eshard").tolist() == [[0, 2], [4, 6], [1, 3], [5, 7]]
     assert grid.groups("ereplicate").tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
+
+
+def test_a_host_that_prepares_gathers_and_reductions_adds_its_time_to_each() -> None:
+    """Nothing overlaps: an all-gather per unit and direction (the head stays), a reduce-scatter per unit."""
+    job = simulator.load_workload(
+        "gpt-mini", {"plan.zero": 3, "plan.zero3.prefetch": 0, "plan.overlap.dp_gradients": False}
+    )
+    machine = simulator.load_cluster("minicluster", 4)
+    library, profile = library_for(machine.nodes[0], machine.software), load_software("torch-gloo")
+    seconds = []
+    for overhead in (0.0, 1e-3):
+        changed = profile.model_copy(update={"zero3_overhead": overhead})
+        seconds.append(execute(build(machine, job, changed, library).program).makespan)
+    units, micro_batches = 6, 2
+    assert seconds[1] - seconds[0] == pytest.approx((3 * units - 1) * micro_batches * 1e-3, rel=1e-9)

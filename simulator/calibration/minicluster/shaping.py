@@ -25,11 +25,12 @@ def mtu_for(rate: float) -> int:
 
 
 def burst_for(mtu: int, *, at_host: bool) -> int:
-    """Bytes a port may send at once after a pause, at most 1.5 frames where a message enters the network.
+    """Bytes a port may send at once after a pause: half a frame where a message enters the network.
 
-    A switch's port has 4: what the jitter of the port before it cost, it must be able to make up for.
+    That is what a message that follows a pause gets for nothing, besides the frame that is under way while the bucket
+    is empty. A switch's port has 4 frames: what the jitter of the port before it cost, it must be able to make up for.
     """
-    return (3 if at_host else 8) * (mtu + ETHERNET_HEADER) // 2
+    return (1 if at_host else 8) * (mtu + ETHERNET_HEADER) // 2
 
 
 def wire_rate(rate: float, mtu: int) -> float:
