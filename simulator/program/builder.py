@@ -12,6 +12,7 @@ from simulator.costs.collectives import CollectiveCalibration, CollectiveCost, G
 from simulator.costs.kernels import calibration_for
 from simulator.costs.power import rested
 from simulator.costs.software import SoftwareProfile
+from simulator.description.faults import DescriptionError
 from simulator.hardware.cluster import Cluster
 from simulator.hardware.topology import Topology, build_topology
 from simulator.program import shares
@@ -45,6 +46,9 @@ class Built:
     stage_of_class: tuple[int, ...]
 
 
+MOST_TASKS = 8_000_000  # about 2 GB
+
+
 @dataclass
 class Blueprint:
     """All of a step but its number of micro-batches: rank classes, prices, and chains as they are priced."""
@@ -66,7 +70,20 @@ class Blueprint:
         setting.draft = Draft(resources_of(folded), names, members)
         for pricing, stage, chains in zip(self.pricings, self.stage_of_class, self.chains, strict=True):
             Step(setting, pricing, stage, chains).build()
+            if pricing is self.pricings[0]:
+                self._check_size(len(setting.draft) * len(self.pricings))
         return Built(setting.draft.finish(), setting, folded, self.stage_of_class)
+
+    def _check_size(self, tasks: int) -> None:
+        """Refuse a step of far more tasks than memory holds, which only ranks of very many kinds make."""
+        if tasks > MOST_TASKS:
+            workload, kinds = self.setting.workload, len(self.pricings)
+            message = (
+                f"this layout makes ranks of {kinds} kinds, for {tasks / 1e6:.0f} million tasks of which "
+                f"{MOST_TASKS / 1e6:.0f} million can be simulated: replicas lie across nodes in ever different ways. "
+                "Degrees that divide the GPUs of a node, or replicas side by side (order: [tp, cp, pp, dp]), make few"
+            )
+            raise DescriptionError([workload.fault("plan.order", message)])
 
 
 def blueprint(

@@ -26,6 +26,9 @@ class Draft:
         self._widened: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._merged: dict[tuple[int, int], tuple[Phases, Phases, Phases]] = {}  # by the identity of two
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
     def lane(self, rank_class: int, name: str, first_come: bool = False) -> int:
         key = (rank_class, name)
         if key not in self._lanes:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simulator.description.faults import DescriptionError
 from simulator.engine.engine import execute
+from simulator.program import builder
 from simulator.program.builder import BuildOptions, Built, build
 from tests.program.scenarios import FABRICS, LIBRARY, cluster, mixed_cluster, plans, software, workload
 
@@ -81,3 +83,15 @@ def test_a_slow_node_splits_only_the_classes_it_touches() -> None:
     job = workload(global_batch=32, tp=2)
     built = build(mixed_cluster(3, 1, 2, fabric), job, software(), LIBRARY)
     assert sorted(built.program.members) == [2, 6]
+
+
+def test_a_step_that_no_memory_holds_is_refused_with_the_layout_that_would_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three nodes of four: stages of six ranks lie across nodes in two ways."""
+    job = workload(global_batch=12, tp=2, pp=2)
+    across = cluster(3, 4, 4)
+    tasks = len(build(across, job, software(), LIBRARY).program.tasks)
+    monkeypatch.setattr(builder, "MOST_TASKS", tasks // 2)
+    with pytest.raises(DescriptionError, match=r"plan\.order.*kinds.*\[tp, cp, pp, dp\]"):
+        build(across, job, software(), LIBRARY)
