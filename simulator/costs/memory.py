@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
+from simulator.costs.software import MemoryOverheads
 from simulator.program.schedules import find_schedule
 from simulator.workloads.layers import Layer, Parameters, Shard
 from simulator.workloads.operators import DTYPE_BYTES
@@ -18,6 +19,7 @@ from simulator.workloads.workload import Workload
 
 MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
 MOMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
+NO_OVERHEADS = MemoryOverheads(context=0.0, fragmentation=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
         total += state_bytes(count.total - count.experts, rule, sharers, fraction)
         total += state_bytes(count.experts, rule, expert_sharers, fraction)
         whole += count
-    copies = StateBytes(_copies(whole, workload, shard, rule), _unsent(whole, workload, rule), 0.0)
+    narrow = _wide_parts(whole, workload, shard) + _copies(whole, workload, shard, rule)
+    copies = StateBytes(narrow, _unsent(whole, workload, rule), 0.0)
     return _resident(total, workload) + copies
 
 
@@ -148,6 +151,13 @@ def num_sharers(workload: Workload, num_gpus: int) -> tuple[int, int]:
     return group, max(1, group * plan.tp // (plan.ep * plan.expert_tp))
 
 
+def _wide_parts(count: Parameters, workload: Workload, shard: Shard) -> float:
+    """Where matrices rest narrow, what embeddings, norms and biases need beyond as many bytes."""
+    if workload.parameter_dtype != "fp8":
+        return 0.0
+    return (shard.bytes - DTYPE_BYTES["fp8"]) * (count.embeddings + count.vectors)
+
+
 def _copies(count: Parameters, workload: Workload, shard: Shard, rule: StateRule) -> float:
     """Copies of parameters: fp8 ones beside wide ones, row-wise and column-wise; under ZeRO-3 a secondary shard."""
     if rule.zero == 3:
@@ -155,7 +165,9 @@ def _copies(count: Parameters, workload: Workload, shard: Shard, rule: StateRule
         return (count.total - count.experts) * shard.bytes / group if group is not None else 0.0
     if not shard.low_precision:
         return 0.0
-    return 2.0 * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
+    ways = 2.0 if workload.plan.transposed_weights else 1.0
+    ways -= workload.parameter_dtype == "fp8"  # one of them is the parameter itself
+    return ways * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
 
 
 def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:
@@ -180,12 +192,34 @@ def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) ->
 
 
 def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
-    """fp32 copies of 16-bit gradients that the update makes (sharded with the optimizer state)."""
-    if not workload.master_weights or DTYPE_BYTES[workload.gradient_dtype] >= 4:
+    """fp32 copies of 16-bit gradients that the update makes (sharded with the optimizer state).
+
+    An optimizer whose moments are narrow (precision-aware) takes gradients as they are.
+    """
+    narrow = DTYPE_BYTES[workload.gradient_dtype] < 4
+    at_home = workload.plan.offload.optimizer == "none"
+    if not (workload.master_weights and narrow and at_home and workload.plan.optimizer_dtype == "fp32"):
         return 0.0
     count = sum((layer.parameters(shard) for layer in layers), Parameters())
     sharers, expert_sharers = num_sharers(workload, num_gpus) if workload.plan.zero else (1, 1)
     return 4.0 * ((count.total - count.experts) / sharers + count.experts / expert_sharers)
+
+
+def gradient_copies(
+    layers: Sequence[Layer],
+    workload: Workload,
+    shard: Shard,
+    num_gpus: int,
+    overheads: MemoryOverheads,
+) -> float:
+    """Bytes of gradients besides the sums of them that the software holds all the time."""
+    copies = 0.0
+    if overheads.flat_update:
+        copies += update_bytes(layers, workload, shard, num_gpus)
+    narrow, wide = DTYPE_BYTES[workload.activation_dtype], DTYPE_BYTES[workload.gradient_dtype]
+    if overheads.narrow_gradients and narrow < wide and workload.plan.zero < 2:
+        copies += narrow * sum(layer.parameters(shard).total for layer in layers)
+    return copies
 
 
 def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
@@ -238,20 +272,31 @@ def chunk_activation_bytes(layers: Sequence[Layer], shard: Shard, num_recomputed
     return total
 
 
+def largest_working(layers: Sequence[tuple[float, float]]) -> float:
+    """Most bytes beside all that a chunk keeps, of its layers' (kept, working) bytes in forward order.
+
+    Backward begins at the last layer, and a layer that is through has freed what it kept.
+    """
+    most = freed = 0.0
+    for kept, working in reversed(layers):
+        most = max(most, working - freed)
+        freed += kept
+    return most
+
+
 def stage_memory(
     chunks: Sequence[Sequence[Layer]],
     stage: int,
     workload: Workload,
     shard: Shard,
     num_gpus: int,
-    context: float = 0.0,
-    fragmentation: float = 0.0,
+    overheads: MemoryOverheads = NO_OVERHEADS,
 ) -> dict[str, float]:
     """Peak bytes by kind on one GPU of `stage`, which holds `chunks` (see `simulator.program.stages`).
 
     parameters, gradients, optimizer: the state. activations: all chunks in flight. transient: the larger of a
     layer's working memory beside full activations and the update's copies without them. buffers: ZeRO-3
-    gathers. `context` bytes and the `fragmentation` of all dynamic tensors are the software's.
+    gathers. `overheads` are the software's.
     """
     plan = workload.plan
     layers = [layer for chunk in chunks for layer in chunk]
@@ -269,17 +314,22 @@ def stage_memory(
     activations = whole * sum(per_chunk) + sum(per_chunk[:rest])
     waiting = max((layer.offloaded_bytes(shard) for layer in layers), default=0.0)
     activations += (plan.offload.prefetch + 2) * waiting  # on their way out, coming in, in use
-    working = max((layer.transient_bytes(shard) for layer in layers), default=0.0)
-    update = max(0.0, update_bytes(layers, workload, shard, num_gpus) - activations)
+    working = max(
+        (largest_working([(layer.activation_bytes(shard), layer.transient_bytes(shard)) for layer in chunk]))
+        for chunk in chunks
+    )
+    update = 0.0 if overheads.flat_update else update_bytes(layers, workload, shard, num_gpus)
+    update = max(0.0, update - activations)
     buffers = gathered_bytes(layers, workload, shard)
     transient = max(working, update)
     return {
         "parameters": state.parameters,
         "gradients": state.gradients,
+        "gradient copies": gradient_copies(layers, workload, shard, num_gpus, overheads),
         "optimizer": state.optimizer,
         "activations": activations,
         "transient": transient,
         "buffers": buffers,
-        "fragmentation": fragmentation * (activations + transient + buffers),
-        "context": context,
+        "fragmentation": overheads.fragmentation * (activations + transient + buffers),
+        "context": overheads.context,
     }

@@ -49,6 +49,20 @@ class MemoryOverheads(Description):
 
     context: Bytes = Field(description="CUDA context, libraries and communicator buffers per GPU")
     fragmentation: Fraction = Field(description="allocator slack as a fraction of all dynamic tensors")
+    gather_copies: int = Field(
+        default=0,
+        ge=0,
+        description="buffers besides the gathered parameters themselves while a gather runs (ZeRO-3)",
+    )
+    narrow_gradients: bool = Field(
+        default=False,
+        description="16-bit gradients of the whole stage stand beside their fp32 sums",
+    )
+    flat_update: bool = Field(
+        default=False,
+        description="16-bit gradients are copied for the update into one fp32 buffer, larger than any block that was "
+        "freed before",
+    )
 
 
 class SoftwareProfile(Named):
@@ -86,6 +100,11 @@ class SoftwareProfile(Named):
         "gradient go to the previous pipeline stage",
     )
     fusions: tuple[str, ...] = Field(description="fused operators available")
+    loss_chunks: int = Field(
+        default=1,
+        gt=0,
+        description="pieces of the tokens whose logits and loss run forward and backward one after the other",
+    )
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     unpads_attention: bool = Field(
         default=False,

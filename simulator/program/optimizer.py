@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.costs.memory import MOMENT_BYTES, MOMENTS
+from simulator.costs.memory import MOMENT_BYTES, MOMENTS, update_bytes
 from simulator.program.chains import Chain, Transfer, chain_of
 from simulator.program.handing_out import hand_out
 from simulator.program.offload import HostTraffic
@@ -45,6 +45,8 @@ def optimizer_step(
     if setting.plan.offload.optimizer == "none":
         update = rank.run(update_chain(setting, pricing, [one.layer for one in placed], counts), after)
         updated = [] if update is None else [update[1]]
+        if update is not None and not setting.software.memory.flat_update:
+            _copy_gradients(setting, pricing, [one.layer for one in placed], update)
     else:
         last = setting.content_of(setting.packs_of(pricing.rank_class)[-1])[stage]
         units = [unit for content in last for unit in setting.reduced_units(content)]
@@ -67,6 +69,15 @@ def optimizer_step(
         task = rank.communicate(gather, "dp", "gather parameters", "dp", updated)
         awaited += [] if task is None else [task]
     return awaited
+
+
+def _copy_gradients(
+    setting: Setting, pricing: ClassPricing, layers: Sequence[Layer], update: tuple[int, int]
+) -> None:
+    """fp32 copies of narrow gradients live while the update runs."""
+    size = update_bytes(layers, setting.workload, setting.shard, setting.grid.world)
+    setting.draft.memory(update[0], pricing.rank_class, "transient", size)
+    setting.draft.memory(update[1], pricing.rank_class, "transient", -size, at_end=True)
 
 
 def _scales(setting: Setting, pricing: ClassPricing, rank: RankBuilder, deps: Sequence[int]) -> list[int]:

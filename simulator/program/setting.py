@@ -39,21 +39,6 @@ class ChunkContent:
     units: tuple[Unit, ...]
     whole: Unit
 
-    @cached_property
-    def activation_bytes(self) -> float:
-        """Kept from forward to backward, per micro-batch."""
-        return sum(p.layer.activation_bytes(p.shard) for p in self.layers)
-
-    @cached_property
-    def postponed_bytes(self) -> float:
-        """Kept from the input gradient to the weight gradient where they run apart, per micro-batch."""
-        return sum(p.layer.postponed_bytes(p.shard) for p in self.layers)
-
-    @cached_property
-    def transient_bytes(self) -> float:
-        """Peak that lives only while one layer runs backward."""
-        return max((p.layer.transient_bytes(p.shard) for p in self.layers), default=0.0)
-
 
 @dataclass
 class Setting:
@@ -108,6 +93,7 @@ class Setting:
             unpads=software.unpads_attention,
             accumulate=self.num_micro_batches > 1,
             recompute=recompute,
+            loss_chunks=software.loss_chunks,
         )
 
     @cached_property
@@ -312,8 +298,7 @@ class Setting:
                 self.workload,
                 self.shard,
                 self.grid.world,
-                self.software.memory.context,
-                self.software.memory.fragmentation,
+                self.software.memory,
             ).values()
         )
         bandwidth = gpu.memory.bandwidth_for(needed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from simulator.costs.memory import stage_state
+from simulator.costs.memory import gradient_copies, stage_state
 from simulator.program.averaging import average_parameters, send_to_neighbours
 from simulator.program.chains import Chain, chain_of, joined
 from simulator.program.exchange import Exchange, codec_phase, exchanges
@@ -22,15 +22,14 @@ from simulator.program.sharding import gathers
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack
-from simulator.workloads.operators import Collective
+from simulator.workloads.operators import DTYPE_BYTES, Collective
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """What all actions of one kind on one chunk have in common.
 
-    `direction`: forward, backward, input gradient or weight gradient. `units` in the order in which they run. `taken`
-    when its first task starts, `freed` when its last one ends.
+    `direction`: forward, backward, input gradient or weight gradient. `units` in the order in which they run.
     """
 
     direction: str
@@ -38,11 +37,21 @@ class Pass:
     units: tuple[Unit, ...]
     arrival: Way | None
     departure: Way | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a unit allocates when the first task of a pass starts, and frees when the last one ends."""
+
     taken: tuple[MemoryChange, ...]
     freed: tuple[MemoryChange, ...]
 
 
 DIRECTIONS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+
+
+WHOLE_GRADIENTS = 2
+"""Units whose gradients may be whole at a time: the next waits until one of them is summed (FSDP, ZeRO-3)."""
 
 
 @dataclass(slots=True)
@@ -59,10 +68,12 @@ class Step:
     # by kind of action, chunk and pack
     passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
     chains: dict[tuple[int, str, bool], Chain] = field(default_factory=dict)  # by unit
+    held: dict[tuple[int, str], Held] = field(default_factory=dict)  # by unit
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
+    summed: list[int] = field(default_factory=list)  # what ended the reductions of sharded units
     awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
     final: frozenset[Action] = frozenset()  # after which the gradients of a chunk are complete
     number: int = 0  # of the step
@@ -114,6 +125,10 @@ class Step:
         versions = setting.schedule.versions(self.stage, setting.plan.pp)
         setting.draft.resident(rank_class, "parameters", state.parameters * versions)
         setting.draft.resident(rank_class, "gradients", state.gradients)
+        copies = gradient_copies(
+            layers, setting.workload, setting.shard, setting.grid.world, setting.software.memory
+        )
+        setting.draft.resident(rank_class, "gradient copies", copies)
         setting.draft.resident(rank_class, "optimizer", state.optimizer)
         setting.draft.resident(rank_class, "context", setting.software.memory.context)
 
@@ -126,10 +141,7 @@ class Step:
         arrived = []
         if one.arrival is not None:
             arrived.append(self.pipeline.receive(one.arrival, micro_batch, self._last))
-        first, last = self._run_units(one, self._take_blockers() + arrived, action)
-        if first >= 0:
-            setting.draft.changes(first, at_start=one.taken)
-            setting.draft.changes(last, at_end=one.freed)
+        last = self._run_units(one, self._take_blockers() + arrived, action)
         if one.departure is not None:
             after = [last] if last >= 0 else []
             if setting.software.backward_awaits_reduction and self._reduces_now(action):
@@ -154,20 +166,27 @@ class Step:
         if op != "W":
             arrival = self.pipeline.arrival(way, chunk, pack)
             departure = self.pipeline.departure(way, chunk, pack)
-        kept, postponed, working = content.activation_bytes, content.postponed_bytes, content.transient_bytes
-        taken, freed = {
-            "F": ([("activations", kept)], []),
-            "B": ([("transient", working)], [("activations", -kept), ("transient", -working)]),
-            "I": (
-                [("transient", working)],
-                [("activations", -kept), ("activations", postponed), ("transient", -working)],
-            ),
-            "W": ([], [("activations", -postponed)]),
-        }[op]
         units = content.units if op == "F" else content.units[::-1]
-        return Pass(
-            DIRECTIONS[op], content, units, arrival, departure, self._changes(taken), self._changes(freed)
-        )
+        return Pass(DIRECTIONS[op], content, units, arrival, departure)
+
+    def _remember(self, unit: Unit, direction: str, ran: tuple[int, int]) -> None:
+        """What a unit keeps from forward to backward, and what lives only while it runs backward."""
+        key = (id(unit), direction)
+        if key not in self.held:
+            self.held[key] = self._find_held(unit, direction)
+        self.setting.draft.changes(ran[0], at_start=self.held[key].taken)
+        self.setting.draft.changes(ran[1], at_end=self.held[key].freed)
+
+    def _find_held(self, unit: Unit, direction: str) -> Held:
+        kept, working = ("activations", unit.activation_bytes), ("transient", unit.transient_bytes)
+        if direction == "forward":
+            return Held(self._changes([kept]), ())
+        if direction == "weight gradient":
+            return Held((), self._changes([("activations", -unit.postponed_bytes)]))
+        freed = [("activations", -kept[1]), ("transient", -working[1])]
+        if direction == "input gradient":
+            freed.append(("activations", unit.postponed_bytes))
+        return Held(self._changes([working]), self._changes(freed))
 
     def _changes(self, amounts: Iterable[tuple[str, float]]) -> tuple[MemoryChange, ...]:
         return tuple(MemoryChange(self.pricing.rank_class, kind, size) for kind, size in amounts if size)
@@ -180,8 +199,8 @@ class Step:
 
     # --- units -----------------------------------------------------------------------------------------------------
 
-    def _run_units(self, one: Pass, deps: list[int], action: Action) -> tuple[int, int]:
-        """Run the units of a pass; returns the first and the last compute task (-1 if there is none)."""
+    def _run_units(self, one: Pass, deps: list[int], action: Action) -> int:
+        """Run the units of a pass; returns the last compute task (-1 if there is none)."""
         setting, micro_batch, direction = self.setting, action.micro_batch, one.direction
         content, units = one.content, one.units
         reduce = self._reduces_now(action)
@@ -189,7 +208,7 @@ class Step:
         gather = gather and direction != "weight gradient"  # which reads no parameters
         if not reduce and not gather and not setting.offloads_activations:
             return self._run_whole(one, deps, micro_batch)
-        first = last = -1
+        last = -1
         for index, unit in enumerate(units):
             position = index if direction == "forward" else len(units) - 1 - index
             needs = [*deps, *self._take_blockers()]
@@ -200,10 +219,12 @@ class Step:
             key = (content.chunk, position, micro_batch)
             if direction in ("backward", "input gradient") and setting.offloads_activations:
                 needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
+            if reduce and setting.shards_parameters:
+                needs += self.summed[-WHOLE_GRADIENTS:][:-1]
             ran = self.rank.run(self._chain(one, unit, index == 0), needs, micro_batch, direction)
             if ran is not None:
-                first = ran[0] if first < 0 else first
                 last = ran[1]
+                self._remember(unit, direction, ran)
                 self.history.append(last)
                 self.awaited.append(needs)
                 deps = []
@@ -212,18 +233,33 @@ class Step:
             if gather and setting.shards_parameters:
                 self._reshard(content, unit, position, direction, index == len(units) - 1, last, micro_batch)
             if reduce:
-                self._reduce(unit, [last] if last >= 0 else [], micro_batch)
+                reduced = self._reduce(unit, [last] if last >= 0 else [], micro_batch)
+                if ran is not None and setting.shards_parameters:
+                    self.summed.append([last, *reduced][-1])
+                    self._hold_gradients(unit, ran[0], self.summed[-1])
         if last >= 0:
             self._last = last
-        return first, last
+        return last
 
-    def _run_whole(self, one: Pass, deps: list[int], micro_batch: int) -> tuple[int, int]:
+    def _run_whole(self, one: Pass, deps: list[int], micro_batch: int) -> int:
         """Where nothing happens between the units, they are one."""
-        ran = self.rank.run(self._chain(one, one.content.whole, True), deps, micro_batch, one.direction)
+        unit = one.content.whole
+        ran = self.rank.run(self._chain(one, unit, True), deps, micro_batch, one.direction)
         if ran is None:
-            return -1, -1
+            return -1
+        self._remember(unit, one.direction, ran)
         self._last = ran[1]
-        return ran
+        return ran[1]
+
+    def _hold_gradients(self, unit: Unit, made: int, reduced: int) -> None:
+        """Whole gradients of a sharded unit: as backward makes them, then in the type that is summed, until summed."""
+        setting, rank_class = self.setting, self.pricing.rank_class
+        count = sum(count for _, count in gathers(setting, unit, "forward"))
+        size = count * DTYPE_BYTES[setting.workload.activation_dtype]
+        summed = count * setting.reduction_size if setting.reduction_size * count != size else 0.0
+        setting.draft.memory(made, rank_class, "whole gradients", size)
+        setting.draft.memory(reduced, rank_class, "whole gradients", summed)
+        setting.draft.memory(reduced, rank_class, "whole gradients", -size - summed, at_end=True)
 
     def _offload(self, key: tuple[int, ...], unit: Unit, direction: str, ran: tuple[int, int]) -> None:
         """What a unit keeps for backward appears as it runs forward, leaves, and is freed after it ran backward."""
@@ -309,9 +345,10 @@ class Step:
         if task is None:
             return []
         self.gathered[key] = task
-        self.setting.draft.memory(
-            task, self.pricing.rank_class, "gathered parameters", self._gathered_bytes(unit)
-        )
+        draft, rank_class, size = self.setting.draft, self.pricing.rank_class, self._gathered_bytes(unit)
+        buffers = size * self.setting.software.memory.gather_copies
+        draft.memory(task, rank_class, "gathered parameters", size + buffers)
+        draft.memory(task, rank_class, "gathered parameters", -buffers, at_end=True)
         return [task]
 
     def _gathered_bytes(self, unit: Unit) -> float:
@@ -354,7 +391,8 @@ class Step:
 
     # --- gradient reduction ----------------------------------------------------------------------------------------
 
-    def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int) -> None:
+    def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int) -> list[int]:
+        """Returns the tasks that end it."""
         setting = self.setting
         is_last = (micro_batch + 1) % self.count == 0  # also of what belongs to no micro-batch (-1)
         ends: list[int] = []
@@ -373,6 +411,7 @@ class Step:
             ends += needs
         if is_last:
             self.host.evict_gradients(unit, ends, micro_batch)
+        return ends
 
     def _exchange(self, exchange: Exchange, deps: list[int], micro_batch: int) -> list[int]:
         """Encode, reduce, decode; the last of them, or nothing where nothing moves."""

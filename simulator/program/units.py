@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from simulator.costs.memory import largest_working
 from simulator.workloads.layers import Layer, Parameters, Shard
 
 
@@ -16,7 +18,7 @@ class Placed:
     shard: Shard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unit:
     """Consecutive layers of a chunk, in forward order, that share a collective."""
 
@@ -32,6 +34,23 @@ class Unit:
     def experts(self) -> int:
         """Parameters reduced over the ranks that hold the same experts."""
         return self.parameters.experts
+
+    @cached_property
+    def activation_bytes(self) -> float:
+        """Kept from forward to backward, per micro-batch."""
+        return sum(p.layer.activation_bytes(p.shard) for p in self.layers)
+
+    @cached_property
+    def postponed_bytes(self) -> float:
+        """Kept from the input gradient to the weight gradient where they run apart, per micro-batch."""
+        return sum(p.layer.postponed_bytes(p.shard) for p in self.layers)
+
+    @cached_property
+    def transient_bytes(self) -> float:
+        """Peak of what lives only while a layer runs backward, less what layers behind it have freed by then."""
+        return largest_working(
+            [(p.layer.activation_bytes(p.shard), p.layer.transient_bytes(p.shard)) for p in self.layers]
+        )
 
 
 def one_unit(layers: Sequence[Placed]) -> list[Unit]:

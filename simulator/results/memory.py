@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simulator.engine.timeline import Timeline
     from simulator.program.builder import Built
 
-DYNAMIC = ("activations", "transient", "gathered parameters")
+DYNAMIC = ("activations", "transient", "gathered parameters", "whole gradients")
 """What comes and goes during a step: the allocator leaves slack around it."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from math import log, sqrt
 
 import numpy as np
@@ -322,7 +323,7 @@ def _peak_bytes(book: PriceBook, plans: PlanTable, table: PlanTable, index: int)
     rows, which = book.layer_bytes(plans)
     layer = dict(zip(layer_prices.BYTES, rows.transpose(1, 0, 2), strict=True))
     kept = (layer["activations"] @ layout.counts.T)[which]
-    working = _largest(layer["transient"], layout)[which]
+    working = _working(layer["activations"], layer["transient"], layout)[which]
     rows, which = book.stage_bytes(plans)
     stage_rows = {key: rows[:, i][which] for i, key in enumerate(stage_prices.BYTES)}
     distinct_stages, number_of = layout.distinct_stages
@@ -340,10 +341,14 @@ def _peak_bytes(book: PriceBook, plans: PlanTable, table: PlanTable, index: int)
     return peak
 
 
-def _largest(per_kind: Floats, layout: Layout) -> Floats:
-    """The largest among the layers of each content, [rows, contents]."""
-    columns = [
-        per_kind[:, sorted(set(content))].max(axis=1) if content else np.zeros(len(per_kind))
-        for content in layout.contents
-    ]
-    return np.stack(columns, axis=1)
+def _working(kept: Floats, working: Floats, layout: Layout) -> Floats:
+    """As `costs.memory.largest_working`, of each content, [rows, contents]."""
+    most = np.zeros((len(kept), len(layout.contents)))
+    for column, content in enumerate(layout.contents):
+        freed = np.zeros(len(kept))
+        for kind, run in groupby(
+            reversed(content)
+        ):  # of equal layers the one nearest the end has freed least
+            most[:, column] = np.maximum(most[:, column], working[:, kind] - freed)
+            freed += kept[:, kind] * len(list(run))
+    return most

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.costs.memory import stage_state
+from simulator.costs.memory import gradient_copies, stage_state
 from simulator.hardware.gpu import GPU
 from simulator.program import sharding
 from simulator.program.chains import Chain, Transfer
@@ -40,7 +40,7 @@ QUANTITIES = (
 )
 BYTES = (
     "resident",  # bytes that are there all the time
-    "gathered",  # bytes of gathered parameters while the largest unit of any chunk runs
+    "gathered",  # bytes of gathered parameters while the smallest unit of any chunk runs
 )
 
 
@@ -234,10 +234,13 @@ def _bytes(
     """(resident, gathered)."""
     state = stage_state(layers, setting.workload, setting.shard, setting.grid.world)
     resident = state.total + setting.software.memory.context
+    resident += gradient_copies(
+        layers, setting.workload, setting.shard, setting.grid.world, setting.software.memory
+    )
     if not setting.shards_parameters:
         return resident, 0.0
     sizes = [[_gathered(setting, unit) for unit in units] for units in chunks]
-    return resident, min(max(counts, default=0.0) for counts in sizes) * setting.gathered_size
+    return resident, min(min(counts, default=0.0) for counts in sizes) * setting.gathered_size
 
 
 def _gathered(setting: Setting, unit: Unit) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.results.memory import MemoryReport
 from simulator.validation.step_data import StepRow, step_rows
@@ -18,17 +18,20 @@ def judge(sources: Sequence[str] | None = None) -> Judgement:
             if isinstance(predicted, Refusal):
                 yield predicted
                 continue
-            peak = as_reported(row, predicted.memory)
-            parts = {kind: amount / peak for kind, amount in predicted.memory.by_kind.items() if amount}
+            peak, kinds = as_reported(row, predicted.memory)
+            parts = {kind: amount / peak for kind, amount in kinds.items() if amount}
             yield Row(row.source, label(row), row.memory / 2**30, peak / 2**30, "GiB", parts=parts)
 
 
-def as_reported(row: StepRow, memory: MemoryReport) -> float:
-    """Bytes that the row's way of measuring sees: nvidia-smi all of it, the allocator not the context."""
-    by_kind = memory.by_kind
-    seen = memory.peak_bytes
+def as_reported(row: StepRow, memory: MemoryReport) -> tuple[float, Mapping[str, float]]:
+    """Bytes that the row's way of measuring sees, in all and by kind.
+
+    nvidia-smi sees all, the allocator not the context, and what it says is allocated leaves out its slack too. Some
+    programs log the last rank alone.
+    """
+    seen = dict((memory.by_stage()[-1] if "last rank" in row.memory_kind else memory.fullest).by_kind)
     if "nvidia-smi" not in row.memory_kind:
-        seen -= by_kind.get("context", 0.0)
+        seen.pop("context", None)
     if "allocated" in row.memory_kind:
-        seen -= by_kind.get("fragmentation", 0.0)
-    return seen
+        seen.pop("fragmentation", None)
+    return sum(seen.values()), seen

@@ -14,15 +14,11 @@ if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
     from simulator.workloads.workload import Workload
 
-PER_OPERATOR = ["norm", "mlp_activation", "alternate_matmul"]
-SELECTIVE = {"fsdp2-2024": PER_OPERATOR, "fsdp2-2024-eager": PER_OPERATOR}
-"""What a software means by selective recomputation, where it is not the attention core."""
-
 
 WITHOUT_DROPOUT = ("llmfoundry", "mlperf_training")
 """Sources whose GPT models were trained without dropout."""
 TP_OVERLAP: dict[str, bool | str] = {"none": False, "backward": True, "pipelined": "pipelined"}
-SCALING = {"fsdp2-2024": "current"}
+SCALING = {"fsdp2-2024": "current", "fsdp2-2025": "current"}
 """How a software scales fp8 tensors, where not as earlier steps say (torchao: dynamically)."""
 
 
@@ -130,16 +126,19 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     plan["zero"] = row.number("zero")
     plan["sequence_parallel"] = row.sequence_parallel == "1" and plan["tp"] > 1
     plan["recompute"] = row.recompute
-    if row.recompute == "selective" and row.software in SELECTIVE:
-        plan["recompute_modules"] = SELECTIVE[row.software]
+    if row.recompute_modules:
+        plan["recompute_modules"] = row.recompute_modules.split()
     plan["attention"] = row.attention
     if row.precision == "fp8" and row.software in SCALING:
         plan["scaling"] = SCALING[row.software]
     plan["software"] = row.software
     if row.tp_overlap:
         plan["overlap"] = {"tp": TP_OVERLAP[row.tp_overlap]}
-    if row.gradient_dtype:
-        plan["gradient_dtype"] = row.gradient_dtype
+    for key in ("gradient_dtype", "optimizer_dtype", "parameter_dtype"):
+        if getattr(row, key):
+            plan[key] = getattr(row, key)
+    if row.transposed_weights:
+        plan["transposed_weights"] = row.transposed_weights == "1"
     if row.dp:
         plan["dp"] = row.number("dp")
     if row.order:

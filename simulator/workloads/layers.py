@@ -60,8 +60,8 @@ class Module:
     """One building block of a layer; subclasses are frozen dataclasses with the fields `name` and `source`.
 
     `name` is also the name of the output tensor and `source` that of the input; tensors private to the module
-    are called `name.something`. `group` is what `Shard.recompute_groups` refers to ("" = never on its own); a
-    group `a.b` belongs to the group `a`.
+    are called `name.something`. `group` is what `Shard.recompute_groups` refers to ("" = never on its own; several
+    names are set apart by blanks); a group `a.b` belongs to the group `a`.
     `keeps_output`: when recomputed selectively, its output stays because a later module keeps it (as with a
     checkpoint around core attention); otherwise the output is dropped too.
     """
@@ -86,6 +86,10 @@ class Module:
 
     def saved(self, shard: Shard) -> list[Saved]:
         """Tensors kept for backward when nothing is recomputed."""
+        return []
+
+    def kept_of_recomputed(self, shard: Shard) -> list[Saved]:
+        """Tensors kept although the module is recomputed: results of which only a part is run again."""
         return []
 
     def transient_bytes(self, shard: Shard) -> float:
@@ -177,10 +181,11 @@ class Layer:
         redone = [module for module in self.modules if selective and _is_recomputed(module, shard)]
         dropped = {module.name for module in redone if not module.keeps_output}
         private = tuple(f"{module.name}." for module in redone)
-        kept: dict[str, float] = {}
+        kept = {saved.tensor: saved.size for module in redone for saved in module.kept_of_recomputed(shard)}
         for module in self.modules:
             for saved in module.saved(shard):
-                if saved.tensor not in dropped and not saved.tensor.startswith(private):
+                own = module in redone and saved.tensor == module.name  # there if a later module keeps it
+                if saved.tensor not in dropped and not saved.tensor.startswith(private) and not own:
                     kept[saved.tensor] = max(saved.size, kept.get(saved.tensor, 0.0))
         return kept
 
@@ -202,9 +207,12 @@ def _is_recomputed(module: Module, shard: Shard) -> bool:
 
 
 def enclosing(group: str) -> list[str]:
-    """The group and those that contain it: `a.b` -> [`a`, `a.b`]."""
-    parts = group.split(".") if group else []
-    return [".".join(parts[: end + 1]) for end in range(len(parts))]
+    """The group and those that contain it: `a.b` -> [`a`, `a.b`]; of each where there are several (`a.b c`)."""
+    found = []
+    for one in group.split():
+        parts = one.split(".")
+        found += [".".join(parts[: end + 1]) for end in range(len(parts))]
+    return found
 
 
 # The answers depend on layer and shard alone, and a pipeline asks for equal blocks again and again.

@@ -12,6 +12,7 @@ from simulator.workloads.synchronisation import Synchronisation
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 StateType = Literal["fp32", "bf16", "fp16"]
+ParameterType = Literal["fp32", "bf16", "fp16", "fp8"]
 Axis = Literal["tp", "cp", "dp", "pp"]
 AXES: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
@@ -231,8 +232,9 @@ class Plan(Named):
     )
     recompute_modules: tuple[str, ...] = Field(
         default=("core_attention",),
-        description="Groups of modules that selective recomputation reruns: core_attention, norm, mlp_activation, "
-        "latent_up, moe, moe.activation, moe.shared, as the model has them.",
+        description="Groups of modules that selective recomputation reruns: core_attention, norm, mlp, mlp_activation, "
+        "latent_up, moe, moe.activation, moe.shared, as the model has them; alternate_matmul: every other matrix "
+        "product of a block (torchtitan, with norm and mlp_activation).",
     )
     recompute_layers: int | None = Field(
         default=None, ge=0, description="Blocks per stage to which recompute applies; all if left out."
@@ -244,9 +246,15 @@ class Plan(Named):
     optimizer_dtype: Literal["fp32", "bf16", "int8"] = Field(
         default="fp32", description="Type of the moments."
     )
-    parameter_dtype: StateType | None = Field(
+    parameter_dtype: ParameterType | None = Field(
         default=None,
-        description="Type of resting parameters; if left out the activation type, fp32 under zero 3 (FSDP).",
+        description="Type of resting parameters; if left out the activation type, fp32 under zero 3 (FSDP). fp8: the "
+        "matrices of blocks rest as their GEMMs read them, all else in the activation type.",
+    )
+    transposed_weights: bool = Field(
+        default=True,
+        description="Keep a second copy of narrow weights, the other way round for backward; else it is made anew "
+        "before each use.",
     )
     master_weights: bool | None = Field(
         default=None,

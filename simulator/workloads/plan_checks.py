@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulator.description.faults import listing, suggestion
 from simulator.workloads.data import documents_of
+from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.synchronisation import strides
 
 if TYPE_CHECKING:
@@ -396,6 +397,20 @@ def check_scaling(workload: Workload) -> Faults:
         yield "plan.scaling", f"{precision} is scaled by block, not {scaling}"
 
 
+def check_parameter_type(workload: Workload) -> Faults:
+    """Narrow parameters rest where GEMMs read them as they are, which sharded ones do not."""
+    plan = workload.plan
+    if plan.parameter_dtype != "fp8":
+        return
+    if DTYPE_BYTES[workload.precision] >= 2:
+        yield (
+            "plan.parameter_dtype",
+            f"fp8 needs GEMMs that read it, but precision is {workload.precision} (fp8, mxfp8 or nvfp4 would be right)",
+        )
+    if plan.zero == 3:
+        yield "plan.parameter_dtype", "fp8 needs zero 0 to 2; for zero 3 see zero3.gather_dtype"
+
+
 def check_order(workload: Workload) -> Faults:
     """Each axis stands once in the order."""
     order = workload.plan.order
@@ -432,6 +447,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_offload,
     check_synchronisation,
     check_scaling,
+    check_parameter_type,
     check_order,
     check_recompute,
 )

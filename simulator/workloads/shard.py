@@ -19,7 +19,7 @@ class Shard:
     """One GPU's share of the model and of the batch, and how the software fuses kernels.
 
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
-    bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, router, permute,
+    bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy, log_softmax, router, permute,
     norm_cast (the norm writes its output narrow), narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
     implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end
@@ -63,6 +63,9 @@ class Shard:
     accumulate_gradients: bool = True
     vocab_multiple: int = 128
     separate_head: bool = False
+    loss_chunks: int = (
+        1  # pieces of the tokens whose logits and loss run forward and backward one after the other
+    )
     offloaded: float = 0.0  # part of what blocks keep for backward that waits in host memory
     documents: tuple[tuple[int, int], ...] = ()
     unpadded: tuple[tuple[int, int], ...] = ()

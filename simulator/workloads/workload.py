@@ -129,12 +129,13 @@ class Workload(Named):
         accumulate: bool = True,
         recompute: str | None = None,
         unpads: bool = False,
+        loss_chunks: int = 1,
     ) -> Shard:
         """How one GPU sees a layer under this plan.
 
-        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap` and `unpads`
-        are the software's; the plan's own `overlap.tp` goes first. `recompute` overrides the plan's (for blocks beyond
-        `recompute_layers`).
+        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap`, `unpads`
+        and `loss_chunks` are the software's; the plan's own `overlap.tp` goes first. `recompute` overrides the plan's
+        (for blocks beyond `recompute_layers`).
         """
         plan = self.plan
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
@@ -174,5 +175,6 @@ class Workload(Named):
             accumulate_gradients=accumulate,
             vocab_multiple=plan.vocab_multiple,
             separate_head=plan.separates_ends,
+            loss_chunks=loss_chunks,
             offloaded=plan.offload.activations,
         )

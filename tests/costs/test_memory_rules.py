@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.costs.memory import (
+    NO_OVERHEADS,
     StateRule,
     chunk_activation_bytes,
     chunks_in_flight,
     gathered_bytes,
+    gradient_copies,
+    largest_working,
     recomputed_blocks,
     stage_memory,
     stage_state,
@@ -18,6 +21,7 @@ from simulator.costs.memory import (
     state_rule,
     update_bytes,
 )
+from simulator.costs.software import MemoryOverheads
 from simulator.program.schedules import SCHEDULES
 from simulator.program.stages import chunks
 from simulator.workloads.workload import Workload
@@ -160,12 +164,50 @@ def test_stage_memory_names_every_kind_and_charges_overheads():
     shard = shard_of(run)
     placed = chunks(run.model.layers(), 4, 1, None)
     plain = stage_memory(placed[0], 0, run, shard, 8)
-    loaded = stage_memory(placed[0], 0, run, shard, 8, context=1e9, fragmentation=0.1)
+    loaded = stage_memory(placed[0], 0, run, shard, 8, MemoryOverheads(context=1e9, fragmentation=0.1))
     dynamic = plain["activations"] + plain["transient"] + plain["buffers"]
     assert sum(loaded.values()) == pytest.approx(sum(plain.values()) + 1e9 + 0.1 * dynamic)
     assert plain["activations"] == 4 * chunk_activation_bytes(placed[0][0], shard)
     last = stage_memory(placed[3], 3, run, shard, 8)
     assert last["activations"] == chunk_activation_bytes(placed[3][0], shard)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), max_size=8))
+def test_backward_is_fullest_at_one_of_its_layers(layers):
+    """Kept bytes up to each layer and its working ones: the fullest such moment, less all that is kept."""
+    whole = sum(kept for kept, _ in layers)
+    moments = [sum(k for k, _ in layers[: i + 1]) + working for i, (_, working) in enumerate(layers)]
+    assert whole + largest_working(layers) == pytest.approx(max([whole, *moments]))
+
+
+def test_fp8_parameters_rest_in_one_byte_with_a_copy_the_other_way_round():
+    def parameters(**plan):
+        run = workload("fp8", {**MODEL, "tied_embeddings": False}, **plan)
+        layers, shard = run.model.layers(), shard_of(run)
+        counts = [layer.parameters(shard) for layer in layers]
+        matrices = sum(count.matrices for count in counts)
+        rest = sum(count.total for count in counts) - matrices
+        return (stage_state(layers, run, shard, 8).parameters - 2 * rest) / matrices
+
+    assert parameters() == 2 + 2
+    assert parameters(transposed_weights=False) == 2 + 1
+    assert parameters(parameter_dtype="fp8") == 2
+    assert parameters(parameter_dtype="fp8", transposed_weights=False) == 1
+
+
+def test_gradients_that_software_keeps_twice():
+    def copies(precision, overheads, **plan):
+        run = workload(precision, **plan)
+        layers = run.model.layers()
+        count = sum(layer.parameters(shard_of(run)).total for layer in layers)
+        return gradient_copies(layers, run, shard_of(run), 8, overheads) / count
+
+    deepspeed = MemoryOverheads(context=0.0, fragmentation=0.0, narrow_gradients=True, flat_update=True)
+    assert copies("bf16", deepspeed, zero=1) == 2  # .grad beside fp32 sums
+    assert copies("fp16", deepspeed, zero=1) == 4 / 8  # this rank's part, flat and in fp32
+    assert copies("fp16", deepspeed) == 4
+    assert copies("fp16", deepspeed, optimizer_dtype="bf16") == 0  # which takes gradients as they are
+    assert copies("bf16", NO_OVERHEADS) == copies("fp16", NO_OVERHEADS) == 0
 
 
 @given(tp=st.sampled_from([1, 2, 4]), zero=st.sampled_from([0, 1, 3]), dp=st.sampled_from([2, 4, 8]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -131,6 +131,41 @@ def test_kept_parameters_are_freed_at_the_end_of_the_step() -> None:
     built, _, _ = run(3, unsharded=3e6)
     changes = [c for t in built.program.tasks for c in (*t.at_start, *t.at_end)]
     assert sum(c.amount for c in changes if c.kind == "gathered parameters") == pytest.approx(0.0, abs=1.0)
+
+
+def test_gradients_of_at_most_two_layers_are_whole_and_none_is_left() -> None:
+    built, _, _ = run(3)
+    units = sorted(sizes(built))
+    levels = held(built, "whole gradients")
+    # bf16 as backward makes them, fp32 as they are summed
+    assert 6.0 * units[-1] <= max(levels) <= 6.0 * (units[-1] + units[-2])
+    assert levels[-1] == pytest.approx(0.0, abs=1.0)
+
+
+def test_a_buffer_is_there_while_its_gather_runs() -> None:
+    job = workload(layers=LAYERS, global_batch=8, zero=3, zero3={"prefetch": 0})
+    profile = software(memory={"context": 0.0, "fragmentation": 0.0, "gather_copies": 1})
+    built = build(cluster(2, 4, 4), job, profile, LIBRARY)
+    levels = held(built, "gathered parameters")
+    assert max(levels) == pytest.approx(2 * 2.0 * max(sizes(built)))
+    assert levels[-1] == pytest.approx(0.0, abs=1.0)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_fp32_copies_of_gradients_live_during_the_update_or_always(flat: bool) -> None:
+    job = workload(layers=LAYERS, global_batch=8, zero=1, gradient_dtype="bf16")
+    profile = software(memory={"context": 0.0, "fragmentation": 0.0, "flat_update": flat})
+    built = build(cluster(2, 4, 4), job, profile, LIBRARY)
+    (content,) = built.setting.content[0]
+    copies = 4.0 * content.whole.parameters.total / 8
+    assert (copies in held(built, "transient")) is not flat
+    assert held(built, "gradient copies") == ([copies] if flat else [])
+
+
+def held(built: Built, kind: str) -> list[float]:
+    """Bytes of the kind on the first rank class after each of its changes."""
+    changes = (change for _, change in execute(built.program).memory_changes())
+    return list(accumulate(c.amount for c in changes if c.kind == kind and c.rank_class == 0))
 
 
 def test_narrow_gathers_send_half() -> None:

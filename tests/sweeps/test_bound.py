@@ -72,7 +72,7 @@ def check_bounds(scenario: tuple[Any, Any, Any]) -> None:
         ({"pp": 4, "vpp": 2}, 0.97),
         ({"tp": 4, "sequence_parallel": True}, 0.98),
         ({"tp": 2, "pp": 2, "recompute": "full"}, 0.98),
-        ({"zero": 3}, 0.9),
+        ({"zero": 3}, 0.88),  # the bound does not know that backward waits for gradients that pile up
     ],
 )
 def test_bound_is_near_the_engine_where_nothing_is_shared(change: dict[str, Any], nearly: float) -> None:

@@ -144,3 +144,61 @@ def test_narrow_gemms_keep_narrow_inputs():
     narrow = replace(wide, gemm_dtype="fp8")
     assert block.activation_bytes(narrow) < block.activation_bytes(wide)
     assert any(operation.label == "gate_up.cast_input" for operation in block.forward(narrow))
+
+
+LLAMA = Llama(layers=1, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, max_sequence=8192)
+FUSED = frozenset({"qkv", "gate_up", "swiglu", "norm", "rope"})
+PER_OPERATOR = frozenset({"norm", "mlp_activation", "alternate_matmul"})
+
+
+def test_every_other_product_of_a_block_stays_under_the_policy_by_operator():
+    """torchtitan's selective checkpointing: input, q, v, attention with its sums, gate; not k, output, up, down."""
+    block, plain = LLAMA.layers()[1], Shard(micro_batch=1, sequence_length=8192, fusions=FUSED)
+    policy = replace(plain, recompute="selective", recompute_groups=PER_OPERATOR)
+    per_token = 2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32
+    assert block.activation_bytes(policy) == 8192 * per_token
+    again = [o.what.n for o in block.recompute(policy) if hasattr(o.what, "n")]
+    assert again == [1024, 4096, 14336]
+    unknown = replace(policy, gemm_dtype="nvfp4")
+    assert block.activation_bytes(unknown) == 8192 * (2 * (4096 + 4096) + 4 * 32)
+
+
+def test_recomputing_the_feed_forward_layer_keeps_only_what_enters_it():
+    f, s = 14336, 8192
+    block, plain = LLAMA.layers()[1], Shard(micro_batch=1, sequence_length=s, fusions=FUSED)
+    again = replace(plain, recompute="selective", recompute_groups=frozenset({"mlp"}))
+    assert block.activation_bytes(plain) - block.activation_bytes(again) == 2 * s * (2 * f + f)
+    gpt = replace(again, attention="flash2")
+    kept = BLOCK.activation_bytes(replace(gpt, recompute="none")) - BLOCK.activation_bytes(gpt)
+    assert kept == 2 * s * 2 * 4 * HIDDEN
+
+
+def test_attention_that_runs_again_leaves_its_result_as_the_next_product_reads_it():
+    narrow = Shard(micro_batch=1, sequence_length=8192, gemm_dtype="fp8", fusions=FUSED)
+    again = replace(narrow, recompute="selective")
+    saved = LLAMA.layers()[1].activation_bytes(narrow) - LLAMA.layers()[1].activation_bytes(again)
+    assert saved == 8192 * (4096 * (2 - 1) + 4 * 32)
+
+
+@pytest.mark.parametrize(
+    ("fusions", "tp", "kept", "working"),
+    [
+        ({"cross_entropy"}, 1, 2, 2),
+        (set(), 1, 4, 2),
+        (set(), 2, 4, 2),
+        ({"log_softmax"}, 1, 4, 2 + 4 + 4),
+        ({"log_softmax"}, 2, 4, 2 + 4 + 4 + 4),
+    ],
+)
+def test_bytes_of_the_loss_per_logit(fusions, tp, kept, working):
+    head = LLAMA.layers()[-1]
+    loss = head.modules[-1]
+    one = Shard(micro_batch=1, sequence_length=8192, tp=tp, fusions=frozenset(fusions), vocab_multiple=1)
+    logits = 8192 * 128256 / tp
+    assert sum(saved.size for saved in loss.saved(one)) == kept * logits
+    assert loss.transient_bytes(one) == working * logits
+    parts = replace(one, loss_chunks=8)
+    assert loss.saved(parts) == []
+    assert loss.transient_bytes(parts) == (kept + working) * logits / 8
+    grown = head.activation_bytes(parts) - (head.activation_bytes(one) - kept * logits)
+    assert grown == 4 * 8192 * 4096  # the gradient of what enters the projection, in fp32

@@ -75,6 +75,11 @@ def only(found):
         ({"vpp": 2}, "plan.vpp", ["need pp > 1"]),
         ({"zero": 2, "pp": 2}, "plan.zero", ["zero 2 cannot accumulate", "zero 1"]),
         ({"zero3": {"shard_group": 4}}, "plan.zero3.shard_group", ["needs zero 3, but zero is 0"]),
+        (
+            {"parameter_dtype": "fp8"},
+            "plan.parameter_dtype",
+            ["needs GEMMs that read it", "precision is bf16"],
+        ),
         ({"order": ["tp", "tp", "dp", "pp"]}, "plan.order", ["tp, cp, dp and pp once each"]),
         (
             {"recompute": "selective", "recompute_modules": ["core_atention"]},

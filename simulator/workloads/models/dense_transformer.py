@@ -132,9 +132,17 @@ class Transformer(Model):
 def mlp(source: str, hidden: int, ffn: int, biases: bool) -> list[Module]:
     """hidden -> ffn, activation, ffn -> hidden."""
     return [
-        ColumnLinear(name="fc1", source=source, inputs=hidden, parts=(ffn,), bias=biases, separate_bias=True),
-        Activation(name="activation", source="fc1", width=ffn, bias=biases),
-        RowLinear(name="fc2", source="activation", inputs=ffn, outputs=hidden, bias=biases),
+        ColumnLinear(
+            name="fc1",
+            source=source,
+            inputs=hidden,
+            parts=(ffn,),
+            bias=biases,
+            separate_bias=True,
+            group="mlp",
+        ),
+        Activation(name="activation", source="fc1", width=ffn, bias=biases, group="mlp mlp_activation"),
+        RowLinear(name="fc2", source="activation", inputs=ffn, outputs=hidden, bias=biases, group="mlp"),
     ]
 
 

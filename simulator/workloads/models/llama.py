@@ -91,7 +91,14 @@ class GatedTransformer(Transformer):
                 bias=bias,
                 group=ALTERNATE,
             ),
-            Residual(name="residual_1", source="projection", width=hidden, bias=bias, dropout=False),
+            Residual(
+                name="residual_1",
+                source="projection",
+                width=hidden,
+                bias=bias,
+                dropout=False,
+                group=ALTERNATE,
+            ),
         ]
 
     def _mlp(self) -> list[Module]:
@@ -122,7 +129,7 @@ class Llama(GatedTransformer):
 def gated_mlp(source: str, hidden: int, ffn: int, prefix: str = "", group: str = "") -> list[Module]:
     """Gate and up projections, silu(gate) * up, down projection; names begin with `prefix`.
 
-    `group`: what recomputes all three together (only the activation on its own if empty).
+    `group`: what recomputes all three together (`mlp` if empty, and the activation on its own).
     """
     gate_up, activation, down = (f"{prefix}{name}" for name in ("gate_up", "activation", "down"))
     return [
@@ -133,8 +140,8 @@ def gated_mlp(source: str, hidden: int, ffn: int, prefix: str = "", group: str =
             parts=(ffn, ffn),
             bias=False,
             packed="gate_up",
-            group=group or ALTERNATE,
+            group=group or f"mlp {ALTERNATE}",
         ),
-        GatedActivation(name=activation, source=gate_up, width=ffn, group=group or "mlp_activation"),
-        RowLinear(name=down, source=activation, inputs=ffn, outputs=hidden, bias=False, group=group),
+        GatedActivation(name=activation, source=gate_up, width=ffn, group=group or "mlp mlp_activation"),
+        RowLinear(name=down, source=activation, inputs=ffn, outputs=hidden, bias=False, group=group or "mlp"),
     ]

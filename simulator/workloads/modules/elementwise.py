@@ -109,6 +109,7 @@ class Residual(Module):
     width: int
     bias: bool = True
     dropout: bool = True
+    group: str = ""
 
     def _elements(self, shard: Shard) -> float:
         return float(shard.norm_tokens * self.width)

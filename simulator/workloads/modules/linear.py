@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
+from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard, enclosing
 from simulator.workloads.modules.gemms import (
     bias_add,
     bias_gradient,
@@ -30,6 +30,10 @@ from simulator.workloads.modules.tensor_grid import Tile
 
 ALTERNATE = "alternate_matmul"
 """Recompute group of policies that keep every other matrix product of a block (torchtitan's per-operator one)."""
+
+
+UNKNOWN_TO_POLICY = ("nvfp4",)
+"""Types whose matrix products are kernels that such a policy does not know, so that it keeps none (torchao)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +122,20 @@ class ColumnLinear(Module):
 
     def recomputed(self, shard: Shard) -> list[Operation]:
         """Where every other matrix product is kept, the second of each pair of `parts` is run again."""
-        if self.group != ALTERNATE or len(self.parts) < 2:
+        if not self._alternates(shard):
             return self.forward(shard)
-        again = tuple(self.parts[1::2])
-        return replace(self, parts=again, packed="", bias=False).forward(shard)
+        return replace(self, parts=self.parts[1::2], packed="", bias=False).forward(shard)
+
+    def _alternates(self, shard: Shard) -> bool:
+        """Whether the first of each pair of `parts` is kept, because nothing but the policy asks for the module."""
+        asked = shard.recompute_groups.intersection(enclosing(self.group))
+        return asked == {ALTERNATE} and len(self.parts) > 1 and shard.gemm_dtype not in UNKNOWN_TO_POLICY
+
+    def kept_of_recomputed(self, shard: Shard) -> list[Saved]:
+        if not self._alternates(shard):
+            return []
+        width = sum(part // shard.tp for part in self.parts[::2])
+        return [Saved(f"{self.name}_kept", shard.tokens * width * shard.bytes)]
 
     def backward(self, shard: Shard) -> list[Operation]:
         if shard.on_grid:
@@ -152,10 +166,15 @@ class ColumnLinear(Module):
 
     def saved(self, shard: Shard) -> list[Saved]:
         size = input_element_bytes(gemm_dtype(self, shard), shard)
-        return [Saved(self.source, shard.norm_tokens * self.inputs * size)]
+        tensors = [Saved(self.source, shard.norm_tokens * self.inputs * size)]
+        if self.vocab and shard.loss_chunks > 1:  # which collects the gradient of its input, in fp32
+            tensors.append(Saved(f"{self.name}.input_gradient", shard.norm_tokens * self.inputs * 4.0))
+        return tensors
 
     def transient_bytes(self, shard: Shard) -> float:
-        width = sum(self._widths(shard))
+        width: float = sum(self._widths(shard))
+        if self.vocab:
+            width /= shard.loss_chunks
         gathered = full_bytes(shard, self.inputs) if shard.sequence_parallel and shard.tp > 1 else 0.0
         return gathered + shard.tokens * (self.inputs + width) * shard.bytes
 

@@ -83,10 +83,11 @@ class Embedding(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Module):
-    """Softmax and loss over a vocabulary split by tp; in fp32 unless the software fuses it.
+    """Softmax and loss over a vocabulary split by tp, in one of three ways.
 
-    Three small all-reduces (maximum, own logit, sum of exponentials), 4 bytes per token each (Shoeybi et al.
-    2019).
+    One kernel (fusion `cross_entropy`) over 16-bit logits. Or in fp32: PyTorch's own operators (`log_softmax`), which
+    make a tensor each; or else Megatron's, which work in place and reduce over tp (maximum, own logit, sum of
+    exponentials, 4 bytes per token each; Shoeybi et al. 2019).
     """
 
     name: str
@@ -105,18 +106,11 @@ class CrossEntropy(Module):
             what = MemoryBound("cross_entropy", 2 * elements * size, elements * size)
             sums = [Operation(f"{self.name}.reduce", reduce)] * 2 if split else []
             return [Operation(f"{self.name}.forward", what), *sums]
-        steps = [
-            ("cast", size, 4.0),
-            ("maximum", 4.0, 0.0),
-            ("subtract", 4.0, 4.0),
-            ("exponential", 4.0, 4.0),
-        ]
-        steps += [("sum", 4.0, 0.0), ("divide", 4.0, 4.0)]
         operations: list[Operation] = []
-        for op, read, written in steps:
+        for op, read, written, sums_up in _steps(shard):
             what = MemoryBound("cross_entropy", elements * read, elements * written)
             operations.append(Operation(f"{self.name}.{op}", what))
-            if split and op in ("maximum", "subtract", "sum"):
+            if split and sums_up:
                 operations.append(Operation(f"{self.name}.{op}.reduce", reduce))
         return operations
 
@@ -125,14 +119,41 @@ class CrossEntropy(Module):
         if shard.fused("cross_entropy"):
             what = MemoryBound("cross_entropy_backward", elements * size, elements * size)
             return [Operation(f"{self.name}.backward", what)]
-        scale = MemoryBound("cross_entropy_backward", elements * 4.0, elements * 4.0)
+        read, written, kernels = (8.0, 8.0, 2) if shard.fused("log_softmax") else (4.0, 4.0, 1)
+        gradient = MemoryBound("cross_entropy_backward", elements * read, elements * written, kernels)
         cast = MemoryBound("cast", elements * 4.0, elements * size)
-        return [Operation(f"{self.name}.backward", scale), Operation(f"{self.name}.cast_backward", cast)]
+        return [Operation(f"{self.name}.backward", gradient), Operation(f"{self.name}.cast_backward", cast)]
 
     def saved(self, shard: Shard) -> list[Saved]:
+        """The softmax, unless each piece of the loss runs backward at once."""
+        if shard.loss_chunks > 1:
+            return []
         size = shard.bytes if shard.fused("cross_entropy") else 4.0
         return [Saved(f"{self.name}.softmax", self._elements(shard) * size)]
 
     def transient_bytes(self, shard: Shard) -> float:
-        """The logits, later their gradient, in the activation type; the fp32 part is worked on in place."""
-        return self._elements(shard) * shard.bytes
+        """The logits, later their gradient, in the activation type, and what is not worked on in place.
+
+        PyTorch's operators in fp32 make the gradients of loss and softmax (over tp also the exponentials), while the
+        allocator holds on to the logits' block, too small for either.
+        """
+        working = shard.bytes
+        if shard.fused("log_softmax") and not shard.fused("cross_entropy"):
+            working += 8.0 if shard.tp == 1 else 12.0
+        if shard.loss_chunks > 1:
+            working += shard.bytes if shard.fused("cross_entropy") else 4.0
+        return self._elements(shard) * working / shard.loss_chunks
+
+
+def _steps(shard: Shard) -> list[tuple[str, float, float, bool]]:
+    """(operator, bytes read and written per logit, whether tp ranks add up) of the loss in fp32."""
+    if shard.fused("log_softmax"):
+        return [("cast", shard.bytes, 4.0, False), ("log_softmax", 4.0, 4.0, True)]
+    return [
+        ("cast", shard.bytes, 4.0, False),
+        ("maximum", 4.0, 0.0, True),
+        ("subtract", 4.0, 4.0, True),
+        ("exponential", 4.0, 4.0, False),
+        ("sum", 4.0, 0.0, True),
+        ("divide", 4.0, 4.0, False),
+    ]
