@@ -84,7 +84,7 @@ def _run_on(
     """Start this command on every node of the minicluster; returns its exit code."""
     from simulator.calibration.microbenchmarks.benchmark import Scope, cases_of
     from simulator.calibration.minicluster import state
-    from simulator.calibration.minicluster.launch import Job
+    from simulator.calibration.minicluster.launch import Job, terminated_like_interrupted
 
     nodes = state.read(name)
     total = len(cases_of(Scope("cpu", len(nodes.hosts), quick=quick, **sizes), names))
@@ -94,7 +94,7 @@ def _run_on(
     command += ["--quick"] if quick else []
     command += ["--real-time"] if real_time else []
     command += ["--stagger", f"{stagger:g} s"] if stagger else []
-    with _progress_bar(shown=True) as tell:
+    with terminated_like_interrupted(), _progress_bar(shown=True) as tell:
         job = Job(nodes, command)
         watcher = threading.Thread(target=_watch, args=(out, total, job, tell), daemon=True)
         watcher.start()

@@ -93,6 +93,7 @@ def status(name: Annotated[str, typer.Argument(help="One minicluster; all if lef
 def _faults_on_standard_error() -> Iterator[None]:
     """Expected failures become one line and exit code 2, without a traceback."""
     from simulator.calibration.minicluster.commands import CommandError
+    from simulator.calibration.minicluster.launch import terminated_like_interrupted
     from simulator.calibration.minicluster.lifecycle import AlreadyUp
     from simulator.calibration.minicluster.privileges import NotPossible
     from simulator.calibration.minicluster.state import UnknownMinicluster
@@ -100,7 +101,8 @@ def _faults_on_standard_error() -> Iterator[None]:
 
     expected = (CommandError, AlreadyUp, NotPossible, UnknownMinicluster, DescriptionError, ValueError)
     try:
-        yield
+        with terminated_like_interrupted():
+            yield
     except expected as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_INPUT) from None

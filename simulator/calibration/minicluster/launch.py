@@ -1,25 +1,30 @@
 """How does a command run as one process per rank of a minicluster, as torchrun would start it?
 
 Every process finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment and talks
-through its node's shaped NIC. When one fails the others are ended; Ctrl-C ends them all.
+through its node's shaped NIC. When one fails the others are ended; Ctrl-C ends them all, and none outlives the
+process that started it, however that ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 from simulator.calibration.minicluster.namespaces import free_port
 from simulator.calibration.minicluster.state import Minicluster
 from simulator.calibration.minicluster.wiring import HOST_INTERFACE
+
+LIBC = ctypes.CDLL(None)
+SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of prctl
 
 POLL = 0.02  # seconds
 PATIENCE = 3.0  # seconds between asking a process to end and killing it
@@ -56,7 +61,10 @@ class Job:
         environment: Mapping[str, str] | None = None,
         echo: IO[str] | None = None,
     ) -> None:
-        """Start at once. `echo`: where to copy output while it comes, each line after its rank."""
+        """Start at once, from a thread that lives as long as the job.
+
+        `echo`: where to copy output while it comes, each line after its rank.
+        """
         self.hosts = list(range(len(minicluster.hosts))) if hosts is None else list(hosts)
         _check_hosts(minicluster, self.hosts)
         self._echo = echo
@@ -172,5 +180,28 @@ def _start(namespace: str, command: Sequence[str], environment: Mapping[str, str
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        preexec_fn=_end_with_parent,
         start_new_session=True,  # Ctrl-C reaches the launcher alone, which then ends its ranks in order
     )
+
+
+def _end_with_parent() -> None:
+    """In the new process: be killed when the thread that started it ends."""
+    LIBC.prctl(SIGNAL_WHEN_PARENT_ENDS, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM (of `kill`, `timeout`, a cancelled CI job) raises SystemExit, so that everything is cleaned up.
+
+    Only for the main thread, the one that Python handles signals in.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

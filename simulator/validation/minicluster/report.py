@@ -49,10 +49,12 @@ def validate_minicluster(quick: bool = False, as_json: bool = False) -> int:
 def results(suite: Suite, tell: Tell = lambda text: None) -> dict[str, Any]:
     """Everything that is reported: machine, scores, rows."""
     from simulator.calibration.microbenchmarks.session import prefer_this_process
+    from simulator.calibration.minicluster.launch import terminated_like_interrupted
 
     prefer_this_process()
     began, before = time.monotonic(), os.getloadavg()
-    rows = [row for part in (_sharing, _collectives, _contention, _steps) for row in part(suite, tell)]
+    with terminated_like_interrupted():
+        rows = [row for part in (_sharing, _collectives, _contention, _steps) for row in part(suite, tell)]
     machine = {**describe(), "load_before": before, "load_after": os.getloadavg()}
     seconds = time.monotonic() - began
     return {"machine": machine, "seconds": seconds, **summary(rows), "rows": [asdict(row) for row in rows]}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
+from simulator.calibration.minicluster.commands import processes_in
 from simulator.calibration.minicluster.launch import Job, run_job
 from tests.calibration.minicluster.conftest import describe, needs_namespaces
 
@@ -49,3 +53,26 @@ def test_hosts_must_exist_and_differ(bring_up, hosts):
     made = bring_up(describe(2))
     with pytest.raises(ValueError, match="of 0 to 1"):
         run_job(made, ["true"], hosts=hosts)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_rank_outlives_its_launcher(bring_up, number):
+    made = bring_up(describe(2))
+    script = (
+        "import sys; from simulator.calibration.minicluster import state\n"
+        "from simulator.calibration.minicluster.launch import run_job, terminated_like_interrupted\n"
+        "with terminated_like_interrupted():\n"
+        f"    run_job(state.read({made.name!r}), ['sh', '-c', 'echo up; exec sleep 60'], echo=sys.stdout)\n"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    assert {launcher.stdout.readline() for _ in range(2)} == {"[0] up\n", "[1] up\n"}
+    launcher.send_signal(number)
+    launcher.wait(20)
+    ranks = [made.namespace(host.name) for host in made.hosts]
+    deadline = time.monotonic() + 5
+    while any(map(processes_in, ranks)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(processes_in, ranks))
+    if number == signal.SIGTERM:
+        assert launcher.returncode == 128 + number
