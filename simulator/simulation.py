@@ -16,8 +16,10 @@ from simulator.description.faults import DescriptionError, Fault, KeyFaults
 from simulator.engine.engine import EngineOptions, execute
 from simulator.engine.timeline import Timeline
 from simulator.hardware.topology import build_topology
+from simulator.program.asynchrony import replica_paces, task_paces
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
 from simulator.program.host_copies import lacking
+from simulator.program.server_links import lacking as no_servers
 from simulator.program.steady_state import (
     LOCAL_STEPS,
     endless,
@@ -104,12 +106,23 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
             found.append(("precision", message))
     for node in dict.fromkeys(group.node for group in cluster.node_groups):
         found += [("plan.offload", message) for message in lacking(node, workload.plan.offload)]
+        found += [
+            ("plan.synchronisation", message) for message in no_servers(node, workload.plan.synchronisation)
+        ]
     faults = [workload.fault(key, message) for key, message in found]
     try:
         build_topology(cluster)
     except KeyFaults as error:
         faults += [cluster.fault(key, message) for key, message in error.faults]
-    faults += _unknown("software", workload.plan.software, workload, "plan.software")
+    unknown = _unknown("software", workload.plan.software, workload, "plan.software")
+    faults += unknown
+    if not unknown and workload.plan.synchronisation.uses_servers:
+        software = load_software(workload.plan.software)
+        if software.servers is None:
+            message = (
+                f"{software.name} does not say what parameter servers cost (servers: network, dense, rows)"
+            )
+            faults.append(workload.fault("plan.software", message))
     faults += _unknown("collectives", cluster.software, cluster, "software")
     faults += [fault for gpu in gpus for fault in _unknown("kernels", gpu.calibration, gpu, "calibration")]
     if faults:
@@ -132,6 +145,8 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
     setting = plan.setting
     if setting.overlaps_steps:
         return _run_endlessly(plan, options)
+    if setting.plan.synchronisation.scheme == "asp":
+        return _run_apart(plan, options)
     if setting.cycle > 1:
         return _run_cycle(plan, options)
     # Requests overtake each other; replicas or micro-batches that differ never repeat themselves.
@@ -175,6 +190,23 @@ def _run_cycle(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Time
         missing = cycle - LOCAL_STEPS
         timeline.repetition = local_step(built.program, timeline, setting.num_micro_batches, missing)
     timeline.num_steps = cycle
+    return built, timeline
+
+
+def _run_apart(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
+    """Replicas that do not wait for one another: until the slowest has made its step, others have made several."""
+    setting, folded = plan.setting, plan.communicators
+    setting.steps_at_a_time = 1.0
+    built = plan.build()
+    timeline = execute(built.program, trace=options.trace, options=options.engine)
+    pace = replica_paces(built.program, timeline, setting.grid, folded.folding.rank_class)
+    steps = float((pace * built.program.members).sum() / sum(built.program.members))
+    if steps > 1.0 + 1e-12:
+        setting.steps_at_a_time = steps
+        built = plan.build()
+        timeline = execute(built.program, trace=options.trace, options=options.engine)
+        timeline.times_run = task_paces(built.program, pace)
+    timeline.num_steps = steps
     return built, timeline
 
 

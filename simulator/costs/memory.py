@@ -107,7 +107,21 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
         whole += count
     narrow = _wide_parts(whole, workload, shard) + _copies(whole, workload, shard, rule)
     copies = StateBytes(narrow, _unsent(whole, workload, rule), 0.0)
-    return _resident(total, workload) + copies
+    if plan.synchronisation.dense == "servers":  # which keep the optimizer's state
+        total = StateBytes(total.parameters, total.gradients, 0.0)
+    return _resident(total, workload) + copies + _tables(layers, workload, shard, num_gpus)
+
+
+def _tables(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
+    """Tables with sparse gradients: whole with their state; of those on servers, the rows that a step meets."""
+    count = sum(layer.parameters(shard).tables for layer in layers)
+    if not count:
+        return StateBytes(0.0, 0.0, 0.0)
+    rule = state_rule(workload)
+    touched = sum(layer.touched_bytes(shard, workload.num_micro_batches(num_gpus)) for layer in layers)
+    if shard.sparse == "servers":
+        return StateBytes(touched, touched, 0.0)
+    return StateBytes(count * rule.parameters, touched, count * (rule.master + rule.moments))
 
 
 def _unsent(count: Parameters, workload: Workload, rule: StateRule) -> float:

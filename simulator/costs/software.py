@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from simulator.description.base import Description, Named
-from simulator.description.quantities import Bytes, Fraction, Seconds
+from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
 
 
 class OverlapDefaults(Description):
@@ -62,6 +62,30 @@ class MemoryOverheads(Description):
         default=False,
         description="16-bit gradients are copied for the update into one fp32 buffer, larger than any block that was "
         "freed before",
+    )
+
+
+class ParameterServers(Description):
+    """What servers on the hosts, and the way to them, cost."""
+
+    network: Fraction = Field(
+        description="part of the network's rate that transfers to and from servers achieve"
+    )
+    dense: BytesPerSecond = Field(
+        description="bytes of dense parameters that a server takes in, or gives out"
+    )
+    rows: BytesPerSecond = Field(
+        description="the same of rows of tables, which it finds and adds up one by one"
+    )
+    incast: float = Field(
+        default=0.0,
+        ge=0,
+        description="how much longer a NIC takes to receive for each node that sends to it beside the first, relative",
+    )
+    gather: Literal["collective", "hosts"] = Field(
+        default="collective",
+        description="how rows come from all ranks without servers: by the collective library, or to every rank from "
+        "every other host (MPI_Allgatherv)",
     )
 
 
@@ -115,6 +139,9 @@ class SoftwareProfile(Named):
     bucket_size: Bytes = Field(description="gradient bucket")
     optimizer: OptimizerCost = Field(description="the optimizer step")
     memory: MemoryOverheads = Field(description="memory besides tensors")
+    servers: ParameterServers | None = Field(
+        default=None, description="parameter servers; null: nothing is known of them"
+    )
     step_overhead: Seconds = Field(
         description="host time per step: data, logging, scheduler, with the GPU idle"
     )

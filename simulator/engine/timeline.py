@@ -87,8 +87,10 @@ class Timeline:
         self._memory = memory
         self._is_traced = is_traced
         self.repetition: Repetition | None = None
-        self.num_steps = 1
+        self.num_steps = 1.0
         """Training steps that it holds, repetitions included."""
+        self.times_run: Floats | None = None
+        """How often each task runs until the slowest replica is done, shape (tasks,), where replicas go on alone."""
 
     @property
     def simulated(self) -> float:
@@ -109,9 +111,11 @@ class Timeline:
         return self.makespan / self.num_steps
 
     @cached_property
-    def weight(self) -> Ints:
+    def weight(self) -> Ints | Floats:
         """How many tasks each one stands for, shape (tasks,): more than one where it was repeated."""
         alone = self.repetition is not None and self.repetition.alone
+        if self.times_run is not None:
+            return self.times_run
         weight = np.full(len(self.start), 0 if alone else 1, dtype=np.int64)
         if self.repetition is not None:
             weight[self.repetition.tasks] += self.repetition.count
@@ -200,12 +204,12 @@ class Timeline:
             seconds[phase.kind] = seconds.get(phase.kind, 0.0) + amount
         return seconds
 
-    def phase_seconds(self, tasks: Sequence[int]) -> Iterator[tuple[Phase, float, int]]:
+    def phase_seconds(self, tasks: Sequence[int]) -> Iterator[tuple[Phase, float, float]]:
         """(phase, seconds in all, how often it ran) of the phases of `tasks`; a phase may come several times."""
-        counts: dict[int, tuple[Chain, int]] = {}
+        counts: dict[int, tuple[Chain, float]] = {}
         weights = self.weight
         for task in tasks:
-            chain, weight = self._chains[task], int(weights[task])
+            chain, weight = self._chains[task], weights[task].item()
             if len(chain.phases) == 1:
                 yield chain.phases[0], weight * float(self.end[task] - self.start[task]), weight
             elif task in self._logs:
@@ -232,9 +236,9 @@ class Timeline:
         return totals
 
     @cached_property
-    def _computed(self) -> dict[tuple[int, int], tuple[Chain, int]]:
+    def _computed(self) -> dict[tuple[int, int], tuple[Chain, float]]:
         """How often each chain ran on the compute lane of each rank class: (chain id, class) → (chain, times)."""
-        ran: dict[tuple[int, int], tuple[Chain, int]] = {}
+        ran: dict[tuple[int, int], tuple[Chain, float]] = {}
         weights = self.weight.tolist()
         for lane, queue in zip(self._program.lanes, self._program.queues, strict=True):
             if lane.name == "compute":
@@ -250,7 +254,7 @@ class Timeline:
 
         The integral of use over time; every task has ended, so it is work x draws.
         """
-        counts: dict[int, int] = {}
+        counts: dict[int, float] = {}
         chain_of: dict[int, Chain] = {}
         for chain, weight in zip(self._chains, self.weight.tolist(), strict=True):
             counts[id(chain)] = counts.get(id(chain), 0) + weight

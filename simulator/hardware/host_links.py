@@ -1,4 +1,4 @@
-"""What the host side of each node offers: memory bandwidth, disks, CPU cores, as shared resources like links."""
+"""What the host side of each node offers: memory, disks, cores, a server process, as shared resources like links."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostLinks:
-    """Ids by node, -1 where the node's description does not say: DRAM and disks in bytes/s, CPU in core-seconds/s."""
+    """Ids by node, -1 where the node's description does not say: DRAM and disks in bytes/s, CPU in core-seconds/s.
+
+    `server` is a process that holds parameters: a second of it per second.
+    """
 
     dram: IntArray
     cpu: IntArray
     disk_read: IntArray
     disk_write: IntArray
+    server: IntArray
 
 
 def wire_hosts(
@@ -29,13 +33,14 @@ def wire_hosts(
 ) -> HostLinks:
     """Add the resources of the hosts; `hosts` [node] are vertices, `node_group` [node] indices into `groups`."""
     found = {
-        name: np.full(len(hosts), -1, dtype=np.int64) for name in ("dram", "cpu", "disk_read", "disk_write")
+        name: np.full(len(hosts), -1, dtype=np.int64)
+        for name in ("dram", "cpu", "server", "disk_read", "disk_write")
     }
     for index, (node, _) in enumerate(groups):
         here = np.nonzero(node_group == index)[0]
         offered: dict[str, float] = {}
         if node.cpu is not None:
-            offered |= {"dram": node.cpu.memory_bandwidth, "cpu": float(node.cpu.cores)}
+            offered |= {"dram": node.cpu.memory_bandwidth, "cpu": float(node.cpu.cores), "server": 1.0}
         if node.storage is not None:
             offered |= {"disk_read": node.storage.read_bandwidth, "disk_write": node.storage.write_bandwidth}
         for name, capacity in offered.items():

@@ -98,7 +98,8 @@ def blueprint(
     grid = Grid.of(plan, cluster.num_gpus)
     count = workload.num_micro_batches(cluster.num_gpus)
     progress = library.threads or 1, library.request
-    setting = Setting(workload, software, grid, count, options.collapse, *progress)
+    nodes = cluster.total_nodes
+    setting = Setting(workload, software, grid, count, options.collapse, *progress, num_nodes=nodes)
     topology = build_topology(cluster)
     groups = communicators(cluster, grid, library)
     if workload.data is not None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from simulator.costs.collectives import CollectiveCost, GroupShape
 from simulator.costs.collectives.patterns import REDUCER, edges
+from simulator.costs.software import ParameterServers
 from simulator.hardware.topology import Routes, Topology
-from simulator.program import host_copies
+from simulator.program import host_copies, server_links
 from simulator.program.chains import Transfer
 from simulator.ranks.folding import Folding, GroupLayer, fold
 from simulator.ranks.grid import Grid
@@ -27,6 +28,9 @@ Request = tuple[str, str, float]
 """(axis, operation, bytes): axis is one of the grid's, or pair+1 / pair-1 / tied for pipeline neighbours."""
 
 FoldingKey = tuple[tuple[tuple[str, str], ...], bool, tuple[int, ...]]
+OWN_AXES = (host_copies.AXIS, server_links.AXIS)
+"""Axes of which every rank is a group of its own."""
+
 CostModel = Callable[[str, float, GroupShape], CollectiveCost]
 
 
@@ -55,7 +59,7 @@ class Communicators:
             return self.members(whole)[:, [int(place) for place in ends.split(">")]]
         if axis.startswith("pair"):
             return self.grid.pipeline_pairs(int(axis[4:]))
-        if axis == host_copies.AXIS:
+        if axis in OWN_AXES:
             return np.arange(self.grid.world, dtype=np.int64)[:, None]
         if axis == "tied":
             first_last = self.grid.ranks[..., [0, -1]]
@@ -97,8 +101,8 @@ class Communicators:
         return self._foldings[key]
 
     def _patterns(self, axis: str, op: str, size: float) -> list[str]:
-        """What an operation of the axis draws on: copies are their own pattern."""
-        return [op] if axis == host_copies.AXIS else [cost.pattern for cost in self.costs(axis, op, size)]
+        """What an operation of the axis draws on: those of single ranks are their own pattern."""
+        return [op] if axis in OWN_AXES else [cost.pattern for cost in self.costs(axis, op, size)]
 
     def _folding(
         self, patterns: tuple[tuple[str, str], ...], enabled: bool, by_slot: tuple[int, ...]
@@ -119,6 +123,10 @@ class Communicators:
         if axis == host_copies.AXIS and (axis, pattern) not in self._layers:
             none = np.zeros(0, dtype=np.int64)
             self._layers[axis, pattern] = host_copies.copy_layer(self.topology, pattern), (none, none)
+        if axis == server_links.AXIS and (axis, pattern) not in self._layers:
+            layer, routes = server_links.server_layer(self.topology, pattern)
+            feeds = (_feeds(self.topology, routes, "nic_out"), _feeds(self.topology, routes, "nic_in"))
+            self._layers[axis, pattern] = layer, feeds
         if (axis, pattern) not in self._layers:
             members = self.members(axis)
             loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
@@ -202,6 +210,43 @@ class FoldedCommunicators:
         draws = tuple((self.num_classes + link, amount) for link, amount in rows)
         rate = self._nominal_rate(layer, rank, {link: 1.0 for link, _ in rows})
         return Transfer(host_copies.AXIS, host_copies.LATENCY, size, draws, rate, 0.0, op)
+
+    def server_transfer(
+        self, op: str, size: float, rank_class: int, cost: ParameterServers, rate: float
+    ) -> Transfer | None:
+        """What one rank pushes to the servers or pulls from them, priced while all ranks do the same.
+
+        A server handles `rate` bytes/s.
+        """
+        if size <= 0.0:
+            return None
+        layer, rank = f"{server_links.AXIS}:{op}", int(self.representatives[rank_class])
+        achieved = self._server_efficiencies(op, rank, cost, rate)
+        rows = self._draws[layer][int(self.folding.group_class[layer][rank])]
+        draws = tuple((self.num_classes + link, amount / achieved[link]) for link, amount in rows)
+        nominal = self._nominal_rate(layer, rank, achieved)
+        return Transfer(server_links.AXIS, host_copies.LATENCY, size, draws, nominal, 0.0, op)
+
+    def server_rate_alone(self, op: str, rank_class: int, cost: ParameterServers, rate: float) -> float:
+        """Bytes/s of the same while no other rank does it."""
+        rank = int(self.representatives[rank_class])
+        achieved = self._server_efficiencies(op, rank, cost, rate)
+        return self._rate_alone(f"{server_links.AXIS}:{op}", rank, achieved)
+
+    def _server_efficiencies(
+        self, op: str, rank: int, cost: ParameterServers, rate: float
+    ) -> dict[int, float]:
+        """By class of the links that the rank's operation draws on."""
+        rows, topology = self.folding.layers[f"{server_links.AXIS}:{op}"], self.communicators.topology
+        first, last = np.searchsorted(rows.group, (rank, rank + 1))
+        links = rows.link[first:last]
+        kinds = [topology.link_kind(int(link)) for link in self.links[links].tolist()]
+        others = server_links.senders(op, topology.num_nodes) - 1
+        achieved = cost.network, cost.network / (1.0 + cost.incast * others), rate
+        return {
+            link: server_links.efficiency(kind, *achieved)
+            for link, kind in zip(self.folding.link_class[links].tolist(), kinds, strict=True)
+        }
 
     def latency_only(self, axis: str, op: str, size: float, rank_class: int) -> Transfer | None:
         """A collective of a few bytes: its latency, without draws."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.costs.memory import stage_memory
-from simulator.costs.software import SoftwareProfile
+from simulator.costs.software import ParameterServers, SoftwareProfile
 from simulator.hardware.gpu import GPU
 from simulator.program.communicators import FoldedCommunicators, Request
 from simulator.program.draft import Draft
@@ -16,6 +16,7 @@ from simulator.program.handing_out import messages
 from simulator.program.offload import offload_requests
 from simulator.program.schedules import Schedule, find_schedule
 from simulator.program.schedules.placement import Placement
+from simulator.program.servers import server_requests
 from simulator.program.sharding import gathers, kept_units, shares
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
@@ -59,6 +60,9 @@ class Setting:
     """Collectives of one group that run at a time (`CollectiveCalibration.threads`)."""
     request: float | None = None
     """Seconds that a receiver's request travels; None: messages need none (`CollectiveCalibration.request`)."""
+    num_nodes: int = 1
+    steps_at_a_time: float = 1.0
+    """Steps of the whole job in one of its slowest replica's, where replicas do not wait for one another."""
     packs: tuple[MicroBatch, ...] = ()
     """What each group runs in each micro-batch where that differs (`Workload.data`)."""
     draft: Draft = field(init=False, repr=False)
@@ -243,6 +247,33 @@ class Setting:
     def averaged_size(self) -> float:
         """Bytes per parameter that replicas average."""
         return 4.0 if self.workload.master_weights else DTYPE_BYTES[self.workload.parameter_dtype]
+
+    def touched_bytes(self, placed: Sequence[Placed], passes: float) -> float:
+        """Gradients, with their numbers, of the rows of tables that so many micro-batches of the layers meet."""
+        return sum(p.layer.touched_bytes(p.shard, passes) for p in placed)
+
+    @cached_property
+    def server_cost(self) -> ParameterServers:
+        """Of the software. Raises ValueError where it does not say (see `simulation.check_runs`)."""
+        cost = self.software.servers
+        if cost is None:
+            raise ValueError(f"{self.software.name} does not say what parameter servers cost")
+        return cost
+
+    @cached_property
+    def gathers_through_hosts(self) -> bool:
+        """Whether rows come to every rank from every host, instead of by an all-gather."""
+        return self.software.servers is not None and self.software.servers.gather == "hosts"
+
+    def server_count(self, rows: bool) -> int:
+        """Servers that hold rows of tables, or dense parameters."""
+        synchronisation = self.plan.synchronisation
+        count = min(synchronisation.servers or self.num_nodes, self.num_nodes)
+        return min(count, synchronisation.table_parts or count) if rows else count
+
+    @cached_property
+    def gpus_per_node(self) -> int:
+        return max(1, self.grid.world // self.num_nodes)
 
     @cached_property
     def cycle(self) -> int:
@@ -429,6 +460,7 @@ class Setting:
                 seen |= set(self._message_requests(number))
         yield from sorted(seen)
         yield from offload_requests(self)
+        yield from server_requests(self)
         for size in dict.fromkeys(size for pack in packs for size in self.boundary_bytes_of(pack)):
             for axis in self._pair_axes():
                 yield axis, "send_recv", size

@@ -51,6 +51,8 @@ def reductions(setting: Setting, unit: Unit, is_last: bool, step: int = 0) -> li
     which it is, where the groups that average change from step to step.
     """
     synchronisation = setting.plan.synchronisation
+    if synchronisation.dense == "servers":
+        return []
     if synchronisation.averages_parameters:
         if synchronisation.scheme != "groups" or not is_last or not unit.parameters.total:
             return []
@@ -82,6 +84,8 @@ def _grouped(setting: Setting, axis: str, count: float, is_last: bool) -> Iterat
 
 def owned_parameters(setting: Setting, layers: Sequence[Placed]) -> float:
     """Parameters of the layers that one rank updates."""
+    if setting.plan.synchronisation.dense == "servers":
+        return 0.0
     if setting.plan.zero == 0:
         return float(sum(p.layer.parameters(p.shard).total for p in layers))
     groups, owned = setting.plan.zero3, 0.0

@@ -17,6 +17,7 @@ from simulator.program.program import MemoryChange
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.rounds import Round, rounds
 from simulator.program.schedules import Action
+from simulator.program.servers import ServerTraffic
 from simulator.program.setting import ChunkContent, Setting
 from simulator.program.sharding import gathers
 from simulator.program.units import Placed, Unit
@@ -64,6 +65,7 @@ class Step:
     priced: dict[Hashable, Chain]  # in earlier steps, by content
     rank: RankBuilder = field(init=False)
     host: HostTraffic = field(init=False)
+    servers: ServerTraffic = field(init=False)
     pipeline: PipelineTraffic = field(init=False)
     # by kind of action, chunk and pack
     passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class Step:
         self.packs = self.setting.packs_of(self.pricing.rank_class)
         self.rank = RankBuilder(self.setting, self.pricing.rank_class)
         self.host = HostTraffic(self.setting, self.pricing, self.rank)
+        self.servers = ServerTraffic(self.setting, self.pricing, self.rank)
         self.pipeline = PipelineTraffic(self.setting, self.pricing, self.rank, self.stage)
 
     def build(self) -> None:
@@ -107,6 +110,7 @@ class Step:
         if setting.gathers_ahead:
             self._gather_everything()
         sent = send_to_neighbours(setting, self.pricing, self.rank, self.stage, self.blockers)
+        self.blockers += self.servers.fetch_rows(self.stage, self.blockers, self.count)
         self.pipeline.begin(self.count)
         for action in actions.actions:
             self._act(action)
@@ -114,6 +118,7 @@ class Step:
         self._reduce_tied()
         deps = [*sent, *self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
         self.blockers = optimizer_step(setting, self.pricing, self.rank, self.host, self.stage, deps)
+        self.blockers = self.servers.update_rows(self.blockers, self.count)
         if setting.plan.synchronisation.scheme == "local" and self.number == setting.num_steps - 1:
             self.blockers = average_parameters(setting, self.pricing, self.rank, self.stage, self.blockers)
 
@@ -410,6 +415,9 @@ class Step:
                         self.blockers += tasks
             ends += needs
         if is_last:
+            served = self.servers.sum_dense(unit, list(deps), micro_batch)
+            self.reductions += served
+            self.reductions += self.servers.sum_rows(unit, list(deps), micro_batch, self.count)
             self.host.evict_gradients(unit, ends, micro_batch)
         return ends
 

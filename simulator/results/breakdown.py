@@ -58,10 +58,14 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
 
 
 def critical_class(program: Program, timeline: Timeline) -> int:
-    """The rank class whose compute stream is busiest (the lowest of equals): it sets the pace."""
+    """The rank class whose compute stream is busiest (the lowest of equals): it sets the pace.
+
+    Of replicas that do not wait for one another, the slowest counts.
+    """
     busiest, most = 0, -1.0
-    for lane, busy in zip(program.lanes, timeline.lane_busy.tolist(), strict=True):
-        if lane.name == "compute" and busy > most * (1 + 1e-12):
+    for lane, queue, busy in zip(program.lanes, program.queues, timeline.lane_busy.tolist(), strict=True):
+        slowest = timeline.times_run is None or timeline.times_run[queue].max(initial=1.0) <= 1.0
+        if lane.name == "compute" and slowest and busy > most * (1 + 1e-12):
             busiest, most = lane.rank_class, busy
     return busiest
 

@@ -47,7 +47,7 @@ def sensitivity(
     def limit(phase: Phase) -> str:
         return limiting(program, phase)
 
-    def parts(phase: Phase, seconds: float, count: int) -> Parts:
+    def parts(phase: Phase, seconds: float, count: float) -> Parts:
         known = elasticities(phase)
         if known is not None:
             shares, rest = known
@@ -86,14 +86,14 @@ def limiting(program: Program, phase: Phase) -> str:
 
 
 def _per_step(
-    program: Program, timeline: Timeline, parts: Callable[[Phase, float, int], Parts]
+    program: Program, timeline: Timeline, parts: Callable[[Phase, float, float], Parts]
 ) -> dict[str, float]:
     found = _along_the_path(program, timeline, parts)
     return {name: seconds / timeline.num_steps for name, seconds in found.items()}
 
 
 def _along_the_path(
-    program: Program, timeline: Timeline, parts: Callable[[Phase, float, int], Parts]
+    program: Program, timeline: Timeline, parts: Callable[[Phase, float, float], Parts]
 ) -> dict[str, float]:
     """Seconds of the critical path by the names that `parts` divides (phase, seconds, times run) into.
 

@@ -59,7 +59,7 @@ def advance(synchronisation: Synchronisation, grid: Grid, nodes: int, stragglers
 
     Drawn with a generator of fixed seed.
     """
-    if nodes == 1:
+    if nodes == 1 or synchronisation.scheme == "asp":
         return stragglers.mean
     generator = np.random.default_rng(0)
     most = DRAWS // max(grid.dp, nodes)

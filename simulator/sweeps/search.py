@@ -138,8 +138,10 @@ def search(
         raise DescriptionError([workload.fault("data", message)])
     synchronisation = workload.plan.synchronisation
     if not synchronisation.has_bound:
-        key, scheme = "plan.synchronisation", synchronisation.scheme
-        message = f"{scheme} has no lower bound, so nothing proves a plan the best; `clustersim sweep` compares plans"
+        key, what = "plan.synchronisation", synchronisation.what
+        message = (
+            f"{what} has no lower bound, so nothing proves a plan the best; `clustersim sweep` compares plans"
+        )
         raise DescriptionError([workload.fault(key, message)])
     known = plans(workload, cluster.num_gpus, space)
     bound = Bound(PriceBook(cluster, workload))

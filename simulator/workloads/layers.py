@@ -27,13 +27,15 @@ class Parameters:
     """Numbers of parameters: weight matrices, embeddings, vectors (norms and biases), and expert matrices.
 
     Experts stand apart because their gradients are reduced over another group (ranks that hold the same
-    experts).
+    experts). `tables` are parameters of which a step meets a few rows, and whose gradients are those rows: they are not
+    in the total, of which everything is read, summed and updated.
     """
 
     matrices: int = 0
     embeddings: int = 0
     vectors: int = 0
     experts: int = 0
+    tables: int = 0
 
     @property
     def total(self) -> int:
@@ -45,6 +47,7 @@ class Parameters:
             self.embeddings + other.embeddings,
             self.vectors + other.vectors,
             self.experts + other.experts,
+            self.tables + other.tables,
         )
 
 
@@ -91,6 +94,10 @@ class Module:
     def kept_of_recomputed(self, shard: Shard) -> list[Saved]:
         """Tensors kept although the module is recomputed: results of which only a part is run again."""
         return []
+
+    def touched_bytes(self, shard: Shard, passes: float) -> float:
+        """Gradients, with their numbers, of the rows of its tables that so many micro-batches meet, each row once."""
+        return 0.0
 
     def transient_bytes(self, shard: Shard) -> float:
         """Working memory at the module's own peak: gradients in flight, gathered input."""
@@ -174,6 +181,10 @@ class Layer:
     def offloaded_bytes(self, shard: Shard) -> float:
         """Bytes kept in host memory meanwhile."""
         return shard.offloaded * _activation_bytes(self, shard) if self.kind in RECOMPUTED else 0.0
+
+    def touched_bytes(self, shard: Shard, passes: float) -> float:
+        """Gradients, with their numbers, of the rows of its tables that so many micro-batches meet, each row once."""
+        return sum(module.touched_bytes(shard, passes) for module in self.modules)
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from simulator.description.faults import listing, suggestion
 from simulator.workloads.data import documents_of
 from simulator.workloads.operators import DTYPE_BYTES
-from simulator.workloads.synchronisation import strides
+from simulator.workloads.synchronisation import Synchronisation, strides
 
 if TYPE_CHECKING:
     from simulator.workloads.plan import Plan
@@ -362,15 +362,16 @@ def check_synchronisation(workload: Workload) -> Faults:
         "backup": "backup",
     }
     for option, owner in owners.items():
-        if option in synchronisation.model_fields_set and scheme != owner:
+        if _is_set(synchronisation, option) and scheme != owner:
             yield f"{key}.{option}", f"is for scheme: {owner}, which is {scheme}"
     if scheme == "groups" and synchronisation.group is None:
         yield f"{key}.group", "groups needs it: how many replicas average together"
     if synchronisation.averages_parameters and synchronisation.encodes:
         yield f"{key}.compression", f"is for gradients, but {scheme} exchanges parameters"
+    yield from _check_servers(workload)
     if scheme == "bsp":
         return
-    if scheme != "backup" and plan.zero:
+    if scheme not in ("backup", "asp") and plan.zero:
         yield (
             "plan.zero",
             f"zero {plan.zero} shares out what replicas have in common, but under {scheme} they differ",
@@ -388,6 +389,37 @@ def check_synchronisation(workload: Workload) -> Faults:
         yield key + ".scheme", f"{scheme} needs steps that end (no overlap.steps, a schedule that flushes)"
     if plan.replica_batches != "even" and scheme == "backup":
         yield "plan.replica_batches", "backup replicas stand in for one another: even batches only"
+
+
+def _is_set(synchronisation: Synchronisation, option: str) -> bool:
+    return bool(getattr(synchronisation, option) != type(synchronisation).model_fields[option].default)
+
+
+def _check_servers(workload: Workload) -> Faults:
+    """What servers hold is not shared out too, and sparse gradients need tables."""
+    plan, synchronisation, key = workload.plan, workload.plan.synchronisation, "plan.synchronisation"
+    if synchronisation.sparse != "dense" and not any(
+        layer.parameters(workload.shard(frozenset(), None)).tables for layer in workload.model.layers()
+    ):
+        yield f"{key}.sparse", f"{synchronisation.sparse} needs a model with tables; this one has none"
+    if synchronisation.scheme == "asp" and (
+        synchronisation.dense != "servers" or synchronisation.sparse == "gathered"
+    ):
+        yield f"{key}.scheme", "asp needs servers (dense: servers, and sparse: servers for tables)"
+    for option in ("servers", "table_parts", "local_aggregation"):
+        if _is_set(synchronisation, option) and not synchronisation.uses_servers:
+            yield f"{key}.{option}", "is for dense or sparse: servers"
+    if synchronisation.dense == "collectives" and synchronisation.sparse == "dense":
+        return
+    if plan.zero:
+        yield "plan.zero", f"zero {plan.zero} does not go with parameters on servers, or sparse gradients"
+    for axis in ("cp", "ep"):
+        if getattr(plan, axis) > 1:
+            yield f"plan.{axis}", f"{axis} {getattr(plan, axis)} does not go with servers or sparse gradients"
+    if synchronisation.averages_parameters:
+        yield f"{key}.scheme", f"{synchronisation.scheme} exchanges parameters, not gradients"
+    if synchronisation.dense == "servers" and synchronisation.encodes:
+        yield f"{key}.dense", "servers take gradients as they are summed, neither narrower nor compressed"
 
 
 def check_scaling(workload: Workload) -> Faults:

@@ -42,6 +42,7 @@ class Shard:
     ep: int = 1
     expert_tp: int | None = None  # ranks that split one expert; tp if None
     routing: Routing = EVEN
+    sparse: str = "dense"  # gradients of tables: dense | gathered | servers
     sequence_parallel: bool = False
     dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
     gemm_dtype: str = "bf16"

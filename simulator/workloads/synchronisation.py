@@ -37,12 +37,35 @@ class Compression(Description):
 class Synchronisation(Description):
     """When replicas agree on parameters, and what they exchange for it."""
 
-    scheme: Literal["bsp", "local", "groups", "gossip", "backup"] = Field(
+    scheme: Literal["bsp", "local", "groups", "gossip", "backup", "asp"] = Field(
         default="bsp",
         description="bsp: all sum up gradients in every step; local: each updates alone, parameters are averaged every "
         "`every` steps (local SGD); groups: parameters are averaged in small groups that shift from step to step "
         "(DS-Sync); gossip: parameters go to `neighbours` others (D-PSGD); backup: as bsp, but the last `backup` "
-        "replicas are not waited for (Chen et al. 2016).",
+        "replicas are not waited for (Chen et al. 2016); asp: each replica sends its gradients to servers and goes on "
+        "with whatever parameters it finds there.",
+    )
+    dense: Literal["collectives", "servers"] = Field(
+        default="collectives",
+        description="How gradients are summed: by collectives; or by servers on the hosts, which also update them.",
+    )
+    sparse: Literal["dense", "gathered", "servers"] = Field(
+        default="dense",
+        description="Gradients of tables: as any others, whole tables of mostly zeros; gathered: the rows that were "
+        "met, from all replicas; servers: tables are on servers, which rows come from and go to.",
+    )
+    servers: int | None = Field(
+        default=None, gt=0, description="Nodes whose hosts hold parameters, the first ones; all if left out."
+    )
+    table_parts: int | None = Field(
+        default=None,
+        gt=0,
+        description="Pieces that tables are cut into: no more servers than that hold rows. As many as servers if left "
+        "out.",
+    )
+    local_aggregation: bool = Field(
+        default=False,
+        description="GPUs of a node add up what they send to servers, and share what comes back (Parallax).",
     )
     every: int = Field(default=1, gt=0, description="local: steps from one average to the next.")
     group: int | None = Field(default=None, gt=1, description="groups: replicas in a group.")
@@ -71,9 +94,21 @@ class Synchronisation(Description):
         return self.scheme in ("local", "groups", "gossip")
 
     @property
+    def uses_servers(self) -> bool:
+        return "servers" in (self.dense, self.sparse)
+
+    @property
+    def what(self) -> str:
+        """The scheme, and servers or rows where there are any, for messages."""
+        others = (f"{key}: {value}" for key, value in (("dense", self.dense), ("sparse", self.sparse)))
+        return ", ".join(
+            [self.scheme, *(one for one in others if not one.endswith(("collectives", "dense")))]
+        )
+
+    @property
     def has_bound(self) -> bool:
         """Whether the closed-form lower bound of a step knows the scheme."""
-        return self.scheme == "bsp"
+        return self.scheme == "bsp" and self.dense == "collectives" and self.sparse == "dense"
 
     @property
     def encodes(self) -> bool:

@@ -141,6 +141,7 @@ class Workload(Named):
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
         return Shard(
             micro_batch=plan.micro_batch // plan.tp_z,
+            sparse=plan.synchronisation.sparse,
             sequence_length=self.sequence_length,
             tp=plan.tp,
             tp_x=plan.tp_x,

@@ -119,13 +119,13 @@ def test_published_dense_peaks(name: str, dtype: str, tera: float) -> None:
 
 @pytest.mark.parametrize("name", GPUS)
 def test_machine_balance_is_that_of_an_accelerator(name: str) -> None:
-    """Peak FLOP per byte of memory traffic lies between 25 (P100, fp16) and 450 (L40S) on everything built so far."""
+    """Peak FLOP per byte of memory traffic lies between 22 (TITAN Xp, fp32) and 450 (L40S) on everything so far."""
     gpu = GPUS[name]
-    widest = gpu.dense_peak.get("bf16", gpu.dense_peak.get("fp16", 0.0))
+    widest = max(gpu.dense_peak.get(dtype, 0.0) for dtype in ("bf16", "fp16", "fp32"))
     if name.startswith(("emulated", "cpu")):
         pytest.skip("no real accelerator")
-    assert 25 < widest / gpu.memory.bandwidth < 450
-    assert 15 * 2**30 < gpu.memory.capacity < 300 * 2**30
+    assert 20 < widest / gpu.memory.bandwidth < 450
+    assert 11 * 2**30 < gpu.memory.capacity < 300 * 2**30
 
 
 @pytest.mark.parametrize("name", NODES)

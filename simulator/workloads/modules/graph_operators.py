@@ -12,6 +12,7 @@ from simulator.description.quantities import Bytes
 from simulator.description.registry import Registry
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.modules.gemms import projection, weight_gradient
+from simulator.workloads.modules.lookup import Lookup
 from simulator.workloads.operators import Attention, Collective, MemoryBound
 
 OPERATORS = Registry("operator", "kind")
@@ -37,9 +38,12 @@ class Linear(Module):
     inputs: int
     outputs: int
     bias: bool
+    owner: bool = True
     group: str = ""
 
     def parameters(self, shard: Shard) -> Parameters:
+        if not self.owner:
+            return Parameters()
         return Parameters(matrices=self.inputs * self.outputs, vectors=self.outputs if self.bias else 0)
 
     def forward(self, shard: Shard) -> list[Operation]:
@@ -69,10 +73,45 @@ class LinearOperator(GraphOperator):
     inputs: int = Field(gt=0, description="Columns of X, rows of W.")
     outputs: int = Field(gt=0, description="Columns of W.")
     bias: bool = Field(default=False, description="Whether a bias is added (by the GEMM itself).")
+    owner: bool = Field(
+        default=True,
+        description="Whether W is a parameter of its own; else it was looked up or computed before.",
+    )
 
     def module(self, name: str, source: str) -> Module:
         return Linear(
-            name=name, source=source, rows=self.rows, inputs=self.inputs, outputs=self.outputs, bias=self.bias
+            name=name,
+            source=source,
+            rows=self.rows,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            bias=self.bias,
+            owner=self.owner,
+        )
+
+
+@OPERATORS.register("lookup")
+class LookupOperator(GraphOperator):
+    """Rows of a table, read one by one: an embedding. Its gradient may be sparse (`plan.synchronisation.sparse`)."""
+
+    kind: Literal["lookup"] = Field(default="lookup", description="Always `lookup`.")
+    rows: int = Field(gt=0, description="Rows of the table.")
+    width: int = Field(gt=0, description="Parameters of a row.")
+    lookups: int = Field(default=1, gt=0, description="Rows per token (sample).")
+    pooled: bool = Field(default=False, description="Whether the rows of a token are added up.")
+    skew: float = Field(
+        default=1.0, ge=0, description="Which rows: the i-th with probability ~ 1/i^skew; 0: all alike."
+    )
+
+    def module(self, name: str, source: str) -> Module:
+        return Lookup(
+            name=name,
+            source=source,
+            rows=self.rows,
+            width=self.width,
+            lookups=self.lookups,
+            pooled=self.pooled,
+            skew=self.skew,
         )
 
 
