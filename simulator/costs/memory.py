@@ -147,6 +147,8 @@ def _resident(state: StateBytes, workload: Workload) -> StateBytes:
 def host_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
     """Bytes of one GPU's state that rest in its host's memory (not on disks)."""
     offload = workload.plan.offload
+    if offload.optimizer == "none" and offload.parameters != "host":
+        return 0.0
     kept = workload.model_copy(update={"plan": workload.plan.model_copy(update={"offload": Offload()})})
     whole = stage_state(layers, kept, shard, num_gpus)
     total = 0.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +87,7 @@ class Timeline:
         self._logs = logs
         self._memory = memory
         self._is_traced = is_traced
+        self._totals: dict[str, dict[int, float]] = {}
         self.repetition: Repetition | None = None
         self.num_steps = 1.0
         """Training steps that it holds, repetitions included."""
@@ -206,7 +208,7 @@ class Timeline:
 
     def phase_seconds(self, tasks: Sequence[int]) -> Iterator[tuple[Phase, float, float]]:
         """(phase, seconds in all, how often it ran) of the phases of `tasks`; a phase may come several times."""
-        counts: dict[int, tuple[Chain, float]] = {}
+        counts: dict[Chain, float] = {}
         weights = self.weight
         for task in tasks:
             chain, weight = self._chains[task], weights[task].item()
@@ -217,8 +219,8 @@ class Timeline:
                 for phase, amount in zip(chain.phases, (ends - starts).tolist(), strict=True):
                     yield phase, weight * amount, weight
             else:
-                counts[id(chain)] = (chain, counts.get(id(chain), (chain, 0))[1] + weight)
-        for chain, count in counts.values():
+                counts[chain] = counts.get(chain, 0) + weight
+        for chain, count in counts.items():
             begin = 0.0
             for phase, end in zip(chain.phases, chain.phase_ends, strict=True):
                 yield phase, count * (end - begin), count
@@ -226,26 +228,30 @@ class Timeline:
 
     def totals_by_class(self, quantity: str) -> dict[int, float]:
         """Sum over phases of `quantity` (flops, hbm_bytes) for each rank class whose compute lane ran them."""
-        amounts: dict[int, float] = {}
+        if quantity not in self._totals:
+            self._totals[quantity] = self._find_totals(attrgetter(quantity))
+        return self._totals[quantity]
+
+    def _find_totals(self, quantity: Callable[[Phase], float]) -> dict[int, float]:
+        amounts: dict[Chain, float] = {}
         totals: dict[int, float] = {}
-        for (_, rank_class), (chain, count) in self._computed.items():
-            if id(chain) not in amounts:
-                amounts[id(chain)] = sum(getattr(phase, quantity) for phase in chain.phases)
-            if amounts[id(chain)]:
-                totals[rank_class] = totals.get(rank_class, 0.0) + count * amounts[id(chain)]
+        for (chain, rank_class), count in self._computed.items():
+            if chain not in amounts:
+                amounts[chain] = sum(map(quantity, chain.phases))
+            if amounts[chain]:
+                totals[rank_class] = totals.get(rank_class, 0.0) + count * amounts[chain]
         return totals
 
     @cached_property
-    def _computed(self) -> dict[tuple[int, int], tuple[Chain, float]]:
-        """How often each chain ran on the compute lane of each rank class: (chain id, class) → (chain, times)."""
-        ran: dict[tuple[int, int], tuple[Chain, float]] = {}
+    def _computed(self) -> dict[tuple[Chain, int], float]:
+        """How often each chain ran on the compute lane of each rank class."""
+        ran: dict[tuple[Chain, int], float] = {}
         weights = self.weight.tolist()
         for lane, queue in zip(self._program.lanes, self._program.queues, strict=True):
             if lane.name == "compute":
                 for task in queue:
-                    chain = self._chains[task]
-                    key = (id(chain), lane.rank_class)
-                    ran[key] = (chain, weights[task] + (ran[key][1] if key in ran else 0))
+                    key = (self._chains[task], lane.rank_class)
+                    ran[key] = ran.get(key, 0) + weights[task]
         return ran
 
     @cached_property
@@ -254,17 +260,15 @@ class Timeline:
 
         The integral of use over time; every task has ended, so it is work x draws.
         """
-        counts: dict[int, float] = {}
-        chain_of: dict[int, Chain] = {}
+        counts: dict[Chain, float] = {}
         for chain, weight in zip(self._chains, self.weight.tolist(), strict=True):
-            counts[id(chain)] = counts.get(id(chain), 0) + weight
-            chain_of[id(chain)] = chain
-        use = np.zeros(len(self._program.resources))
-        for key, count in counts.items():
-            for phase in chain_of[key].phases:
+            counts[chain] = counts.get(chain, 0) + weight
+        use = [0.0] * len(self._program.resources)
+        for chain, count in counts.items():
+            for phase in chain.phases:
                 for resource, amount in phase.draws:
                     use[resource] += count * phase.work * amount
-        return use
+        return np.array(use)
 
     @cached_property
     def offered(self) -> Floats:

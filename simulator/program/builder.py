@@ -25,6 +25,7 @@ from simulator.program.setting import Setting
 from simulator.program.step import Step
 from simulator.ranks.grid import Grid
 from simulator.workloads.micro_batches import by_row
+from simulator.workloads.operators import Kernel
 from simulator.workloads.workload import Workload
 
 
@@ -119,17 +120,20 @@ def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology)
     """What operations cost each rank class."""
     setting.communicators = folded
     stages = setting.grid.coordinate("pp")
-    gpus = [topology.hardware[int(topology.gpu_hardware[rank])] for rank in folded.representatives]
+    gpus = topology.gpu_hardware[folded.representatives].tolist()
+    measured = [calibration_for(gpu) for gpu in topology.hardware]
+    known: dict[tuple[int, ...], dict[Kernel, tuple[float, ...]]] = {}
     pricings = []
     alike = len(set(gpus)) == 1
     for rank_class, together in enumerate([(c,) for c in range(len(gpus))] if alike else lockstep(folded)):
         kinds = dict.fromkeys(gpus[other] for other in together)
-        calibrations = [calibration_for(gpu) for gpu in kinds]
+        calibrations = [measured[kind] for kind in kinds]
         stage = int(stages[folded.representatives[rank_class]])
         priced = tuple(
-            (setting.holding(gpu, stage), rested(c)) for gpu, c in zip(kinds, calibrations, strict=True)
+            (setting.holding(topology.hardware[kind], stage), rested(measured[kind])) for kind in kinds
         )
-        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), setting.software, folded)
+        times = known.setdefault(tuple(id(gpu) for gpu, _ in priced), {})
+        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), setting.software, folded, times)
         packs = setting.packs_of(rank_class)
         pricings.append(pricing.under_power_limit(setting.operations(stage, packs), calibrations))
     return pricings

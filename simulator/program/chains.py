@@ -9,7 +9,7 @@ GPU and on the links). Beside a collective, kernels progress at 1 - gpu_share of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf
 from typing import Protocol
@@ -279,7 +279,7 @@ class _Track:
         axis = transfer.axis.partition("@")[0]
         kind = KINDS.get(axis, axis)
         (phase,) = transfer_phases(transfer, kind, flight.label, (self.pricing.gpu_resource,))
-        phase = replace(phase, latency=flight.latency_left, work=flight.work_left)
+        phase = phase._replace(latency=flight.latency_left, work=flight.work_left)
         self._add(phase, flight, flight.seconds_left)
 
 

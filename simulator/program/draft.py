@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 
 from simulator.program.program import Lane, MemoryChange, Phase, Program, Resource, Task
 
@@ -143,8 +142,7 @@ def _distinct(tasks: Iterable[int]) -> tuple[int, ...]:
 def _merged(one: Phase, other: Phase) -> Phase:
     if one == other:
         return one
-    return replace(
-        one,
+    return one._replace(
         work=max(one.work, other.work),
         latency=max(one.latency, other.latency),
         draws=tuple(sorted({**dict(other.draws), **dict(one.draws)}.items())),

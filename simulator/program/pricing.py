@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from simulator.costs.kernels import KernelCalibration, kernel_seconds
 from simulator.costs.power import slowdown
@@ -20,7 +20,8 @@ class ClassPricing:
     """Implements `chains.Pricing` for one rank class.
 
     `gpus` are its own and those of the ranks it computes in lockstep with, at full clock; the slowest sets the pace of
-    all. `clocks` are the factors by which the power limit of each slows matrix products.
+    all. `clocks` are the factors by which the power limit of each slows matrix products. `known`: seconds of kernels on
+    each of `gpus`, which classes with the same GPUs share.
     """
 
     rank_class: int
@@ -28,6 +29,7 @@ class ClassPricing:
     clocks: tuple[float, ...]
     software: SoftwareProfile
     communicators: FoldedCommunicators
+    known: dict[Kernel, tuple[float, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def gpu_resource(self) -> int:
@@ -38,12 +40,13 @@ class ClassPricing:
         fallback = self.software.unaligned_batches
         if fallback is not None and isinstance(kernel, Gemm) and kernel.batch > 1 and not kernel.aligned:
             return self._without_matrix_units(kernel, fallback)
-        limited = not isinstance(kernel, MemoryBound)
-        slowest = max(
-            kernel_seconds(kernel, gpu, calibration) * (clock if limited else 1.0)
-            for (gpu, calibration), clock in zip(self.gpus, self.clocks, strict=True)
-        )
-        return slowest / self.software.compute_efficiency
+        times = self.known.get(kernel)
+        if times is None:
+            times = tuple([kernel_seconds(kernel, gpu, calibration) for gpu, calibration in self.gpus])
+            self.known[kernel] = times
+        if not isinstance(kernel, MemoryBound):
+            times = tuple([seconds * clock for seconds, clock in zip(times, self.clocks, strict=True)])
+        return max(times) / self.software.compute_efficiency
 
     def _without_matrix_units(self, kernel: Gemm, efficiency: float) -> float:
         slowest = min(gpu.peak("fp32") for gpu, _ in self.gpus)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Draws = tuple[tuple[int, float], ...]
 """(resource id, amount drawn per unit of work) pairs, resource ids ascending and unique."""
@@ -41,8 +42,7 @@ class Lane:
     first_come: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(NamedTuple):
     """A stretch of uniform work: `latency` seconds in which nothing is drawn, then `work` units.
 
     While working at rate r (units/s, at most `cap`), it draws r x amount from each resource in `draws`.
@@ -63,8 +63,7 @@ class Phase:
     lane: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
+class MemoryChange(NamedTuple):
     """`amount` bytes of `kind` (parameters, gradients, activations, ...) on one rank class; negative frees."""
 
     rank_class: int

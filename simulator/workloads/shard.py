@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from math import ceil
+from operator import attrgetter
+from typing import Any
 
 from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.routing import EVEN, Routing
@@ -72,6 +74,16 @@ class Shard:
     unpadded: tuple[tuple[int, int], ...] = ()
     filled: float = 1.0
     context_axis: str = "cp"  # of the groups that share documents
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(VALUES(self)))  # caches ask for it again and again
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (dict(zip(NAMES, VALUES(self), strict=True)),)  # hashes differ by process
 
     @property
     def tokens(self) -> int:
@@ -123,3 +135,11 @@ class Shard:
 
     def fused(self, what: str) -> bool:
         return what in self.fusions
+
+
+def _restored(values: dict[str, Any]) -> Shard:
+    return Shard(**values)
+
+
+NAMES = [one.name for one in fields(Shard) if one.init]
+VALUES = attrgetter(*NAMES)

@@ -15,7 +15,7 @@ SOUND = work(1.0, 0)
 
 
 def faulty_phase(**changes) -> Program:
-    return program([1.0, 0.0], replace(SOUND, **changes))
+    return program([1.0, 0.0], SOUND._replace(**changes))
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_relabelling_tasks_lanes_and_resources_changes_no_time(program: Program,
         return result
 
     def phase(p):
-        return replace(p, draws=tuple(sorted((resource_at[r], a) for r, a in p.draws)), lane=0)
+        return p._replace(draws=tuple(sorted((resource_at[r], a) for r, a in p.draws)), lane=0)
 
     tasks = [
         replace(

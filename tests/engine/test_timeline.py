@@ -60,7 +60,7 @@ def held(*amounts: float, start: float = 0.0, lane: int = 0, deps: tuple[int, ..
     changes = tuple(
         MemoryChange(0, kind, amount) for kind, amount in zip(("weights", "buffers"), amounts, strict=False)
     )
-    frees = tuple(replace(change, amount=-change.amount) for change in changes)
+    frees = tuple(change._replace(amount=-change.amount) for change in changes)
     return Task((work(1.0, latency=start),), (lane,), deps, changes, frees)
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.program.schedules.placement import Placement, loop
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One unit of a stage's schedule: "F", "B" (whole backward), "I" (input gradient) or "W" (weight gradient)."""
 
     op: str
