@@ -114,7 +114,9 @@ class Layer:
 
     Only blocks and predictions are recomputed.
 
-    `width` is the number of elements per token that enter (0 for the embedding) and `out_width` that leave.
+    `width` is the number of elements per token that enter (0 for the embedding) and `out_width` that leave. Layers may
+    have a `length` of their own (positions per sample; the sequence's if None); `carried` elements per sample go past
+    the layer, for those after it (what an encoder hands to decoders).
     """
 
     name: str
@@ -122,48 +124,46 @@ class Layer:
     modules: tuple[Module, ...]
     width: int
     out_width: int
+    length: int | None = None
+    carried: int = 0
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Caches ask for it hundreds of thousands of times in a search.
-        object.__setattr__(
-            self, "_hash", hash((self.name, self.kind, self.modules, self.width, self.out_width))
-        )
+        object.__setattr__(self, "_hash", hash(self._fields()))
+
+    def _fields(self) -> tuple[object, ...]:
+        shape = self.width, self.out_width, self.length, self.carried
+        return self.name, self.kind, self.modules, *shape
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[type[Layer], tuple[object, ...]]:
-        return Layer, (
-            self.name,
-            self.kind,
-            self.modules,
-            self.width,
-            self.out_width,
-        )  # hashes differ by process
+        return Layer, self._fields()  # hashes differ by process
 
     def parameters(self, shard: Shard) -> Parameters:
         """Parameters on one GPU, after tensor (and expert) parallelism, before any ZeRO sharding."""
-        return _parameters(self, shard)
+        return _parameters(self, shard.at_length(self.length))
 
     def forward(self, shard: Shard) -> tuple[Operation, ...]:
-        return _forward(self, shard)
+        return _forward(self, shard.at_length(self.length))
 
     def backward(self, shard: Shard) -> tuple[Operation, ...]:
         """Input- and weight-gradient operations, without recomputation."""
-        return _backward(self, shard)
+        return _backward(self, shard.at_length(self.length))
 
     def input_gradient(self, shard: Shard) -> tuple[Operation, ...]:
         """The part of backward that the layer before waits for (without recomputation)."""
-        return _split_backward(self, shard)[0]
+        return _split_backward(self, shard.at_length(self.length))[0]
 
     def weight_gradient(self, shard: Shard) -> tuple[Operation, ...]:
         """The part of backward that may be put off: weight gradients, and the collectives that only they wait for."""
-        return _split_backward(self, shard)[1]
+        return _split_backward(self, shard.at_length(self.length))[1]
 
     def postponed_bytes(self, shard: Shard) -> float:
         """Bytes that stay from the input gradient until the weight gradients: inputs and output gradients of GEMMs."""
-        return _postponed_bytes(self, shard)
+        return _postponed_bytes(self, shard.at_length(self.length))
 
     def recompute(self, shard: Shard) -> tuple[Operation, ...]:
         """What is run again before backward, by `shard.recompute`."""
@@ -171,23 +171,28 @@ class Layer:
             return ()
         if shard.recompute == "full":
             return self.forward(shard)
+        shard = shard.at_length(self.length)
         redone = [module for module in self.modules if _is_recomputed(module, shard)]
         return _joined(_filled(module, module.recomputed(shard), shard) for module in redone)
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
-        return _activation_bytes(self, shard) - self.offloaded_bytes(shard)
+        return _activation_bytes(self, shard.at_length(self.length)) - self.offloaded_bytes(shard)
 
     def offloaded_bytes(self, shard: Shard) -> float:
         """Bytes kept in host memory meanwhile."""
-        return shard.offloaded * _activation_bytes(self, shard) if self.kind in RECOMPUTED else 0.0
+        if self.kind not in RECOMPUTED or not shard.offloaded:
+            return 0.0
+        return shard.offloaded * _activation_bytes(self, shard.at_length(self.length))
 
     def touched_bytes(self, shard: Shard, passes: float) -> float:
         """Gradients, with their numbers, of the rows of its tables that so many micro-batches meet, each row once."""
-        return sum(module.touched_bytes(shard, passes) for module in self.modules)
+        own = shard.at_length(self.length)
+        return sum(module.touched_bytes(own, passes) for module in self.modules)
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""
+        shard = shard.at_length(self.length)
         selective = self.kind in RECOMPUTED and shard.recompute == "selective"
         redone = [module for module in self.modules if selective and _is_recomputed(module, shard)]
         dropped = {module.name for module in redone if not module.keeps_output}
@@ -202,15 +207,16 @@ class Layer:
 
     def transient_bytes(self, shard: Shard) -> float:
         """What lives only while this layer runs backward: recomputed tensors, gradients in flight."""
-        return _transient_bytes(self, shard)
+        return _transient_bytes(self, shard.at_length(self.length))
 
     def input_bytes(self, shard: Shard) -> float:
         """Bytes of the tensor that enters (what a pipeline stage receives), per GPU."""
-        return shard.norm_tokens * self.width * shard.bytes
+        return shard.at_length(self.length).norm_tokens * self.width * shard.bytes
 
     def output_bytes(self, shard: Shard) -> float:
-        """Bytes of the tensor that leaves (what a pipeline stage sends), per GPU."""
-        return shard.norm_tokens * self.out_width * shard.bytes
+        """Bytes of the tensors that leave (what a pipeline stage sends), per GPU."""
+        carried = shard.micro_batch * self.carried // (shard.tp if shard.sequence_parallel else 1)
+        return (shard.at_length(self.length).norm_tokens * self.out_width + carried) * shard.bytes
 
 
 def _is_recomputed(module: Module, shard: Shard) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from math import ceil
 from operator import attrgetter
 from typing import Any
@@ -85,6 +86,10 @@ class Shard:
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (dict(zip(NAMES, VALUES(self), strict=True)),)  # hashes differ by process
 
+    def at_length(self, length: int | None) -> Shard:
+        """The same with samples of so many positions, all of one document; as it is if None."""
+        return self if length is None else _at_length(self, length)
+
     @property
     def tokens(self) -> int:
         """Tokens of a micro-batch on this GPU outside the sequence-parallel regions."""
@@ -143,3 +148,8 @@ def _restored(values: dict[str, Any]) -> Shard:
 
 NAMES = [one.name for one in fields(Shard) if one.init]
 VALUES = attrgetter(*NAMES)
+
+
+@lru_cache(maxsize=256)
+def _at_length(shard: Shard, length: int) -> Shard:
+    return replace(shard, sequence_length=length, documents=(), unpadded=(), filled=1.0)
