@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,17 @@ from simulator.hardware.topology import build_topology
 from simulator.program.asynchrony import replica_paces, task_paces
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
 from simulator.program.host_copies import lacking
+from simulator.program.independence import begun_late, independent
 from simulator.program.server_links import lacking as no_servers
 from simulator.program.steady_state import (
     LOCAL_STEPS,
+    TOLERANCE,
     endless,
+    lateness,
     lengths,
     local_step,
     num_steps_to_try,
-    repetition,
+    repetitions,
 )
 from simulator.results.data_use import data_use
 from simulator.results.predict import predict
@@ -155,14 +158,29 @@ def run(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
         schedule = setting.plan.schedule_name
         shorter = lengths(schedule, setting.plan.pp, setting.plan.vpp, setting.num_micro_batches)
         for count, period in shorter:
-            built = plan.build(count)
-            timeline = execute(built.program, options=options.engine)
-            found = repetition(built.program, timeline, period, setting.num_micro_batches - count)
+            found = _run_shorter(plan.build(count), period, setting.num_micro_batches - count, options.engine)
             if found is not None:
-                timeline.repetition = found
-                return built, timeline
+                return found
     built = plan.build()
     return built, execute(built.program, trace=options.trace, options=options.engine)
+
+
+def _run_shorter(
+    built: Built, period: int, missing: int, options: EngineOptions
+) -> tuple[Built, Timeline] | None:
+    """Execute a step that `missing` micro-batches were left out of; None unless it shows what they would do."""
+    timeline = execute(built.program, options=options)
+    parts = independent(built.program)
+    found = repetitions(built.program, timeline, parts, period, missing)
+    late = lateness(found)
+    if max(late.values(), default=0.0) > TOLERANCE * timeline.simulated:
+        num_tasks = len(built.program.tasks)
+        built = replace(built, program=begun_late(built.program, late))
+        timeline = execute(built.program, options=options)
+        timeline.stand_ins = range(num_tasks, len(built.program.tasks))
+        found = repetitions(built.program, timeline, parts, period, missing)
+    timeline.repetitions = found
+    return (built, timeline) if found else None
 
 
 def _run_endlessly(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:
@@ -174,7 +192,7 @@ def _run_endlessly(plan: Blueprint, options: SimulationOptions) -> tuple[Built, 
         found, exact = endless(built.program, timeline, setting.num_micro_batches)
         if exact:
             break
-    timeline.repetition = found
+    timeline.repetitions = (found,)
     return built, timeline
 
 
@@ -188,7 +206,8 @@ def _run_cycle(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Time
     timeline = execute(built.program, trace=options.trace, options=options.engine)
     if shortens:
         missing = cycle - LOCAL_STEPS
-        timeline.repetition = local_step(built.program, timeline, setting.num_micro_batches, missing)
+        left_out = local_step(built.program, timeline, setting.num_micro_batches, missing)
+        timeline.repetitions = (left_out,)
     timeline.num_steps = cycle
     return built, timeline
 

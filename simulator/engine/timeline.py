@@ -44,15 +44,21 @@ class Spans:
 class Repetition:
     """`count` stretches of `seconds` that were left out because they repeat the one that begins at `start`.
 
-    `tasks` are those that start in it. `alone`: nothing but those stretches counts (a pipeline that never drains
-    has no beginning and no end).
+    `tasks` are those that start in it, on the rank classes `classes`. `alone`: nothing but those stretches counts (a
+    pipeline that never drains has no beginning and no end).
     """
 
     count: int
     seconds: float
     start: float
     tasks: Ints
+    classes: frozenset[int]
     alone: bool = False
+
+    @property
+    def left_out(self) -> float:
+        """Seconds of all that were left out."""
+        return self.count * self.seconds
 
 
 class Timeline:
@@ -88,7 +94,10 @@ class Timeline:
         self._memory = memory
         self._is_traced = is_traced
         self._totals: dict[str, dict[int, float]] = {}
-        self.repetition: Repetition | None = None
+        self.repetitions: tuple[Repetition, ...] = ()
+        """One for each set of rank classes that goes on independently of the others; together all classes."""
+        self.stand_ins: Sequence[int] = ()
+        """Tasks that do nothing but make classes begin late, because longer stretches of them were left out."""
         self.num_steps = 1.0
         """Training steps that it holds, repetitions included."""
         self.times_run: Floats | None = None
@@ -102,10 +111,17 @@ class Timeline:
     @property
     def makespan(self) -> float:
         """When the last task ends, all repetitions included."""
-        left_out = self.repetition
-        if left_out is not None and left_out.alone:
-            return left_out.count * left_out.seconds
-        return self.simulated + (left_out.count * left_out.seconds if left_out else 0.0)
+        left_out = min((one.left_out for one in self.repetitions), default=0.0)
+        return left_out if self.is_endless else self.simulated + left_out
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether nothing but repeated stretches counts."""
+        return any(one.alone for one in self.repetitions)
+
+    def repetition_of(self, rank_class: int) -> Repetition | None:
+        """What of the rank class was left out; None where everything was simulated."""
+        return next((one for one in self.repetitions if rank_class in one.classes), None)
 
     @property
     def step_seconds(self) -> float:
@@ -115,12 +131,12 @@ class Timeline:
     @cached_property
     def weight(self) -> Ints | Floats:
         """How many tasks each one stands for, shape (tasks,): more than one where it was repeated."""
-        alone = self.repetition is not None and self.repetition.alone
         if self.times_run is not None:
             return self.times_run
-        weight = np.full(len(self.start), 0 if alone else 1, dtype=np.int64)
-        if self.repetition is not None:
-            weight[self.repetition.tasks] += self.repetition.count
+        weight = np.full(len(self.start), 0 if self.is_endless else 1, dtype=np.int64)
+        weight[list(self.stand_ins)] = 0
+        for one in self.repetitions:
+            weight[one.tasks] += one.count
         return weight
 
     @cached_property

@@ -8,12 +8,13 @@ can be left out or put in (design section 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.timeline import Repetition, Timeline
+from simulator.program.independence import shared_tasks
 from simulator.program.program import Program
 from simulator.program.schedules import find_schedule
 
@@ -45,6 +46,10 @@ def num_steps_to_try(num_stages: int, num_micro_batches: int) -> Iterator[int]:
         yield 2 * (filling + margin) + 2
 
 
+def everyone(program: Program) -> frozenset[int]:
+    return frozenset(range(len(program.rank_classes)))
+
+
 LOCAL_STEPS = 4
 """Steps that show how replicas go on for themselves: one to start, two that are equal, and the one that averages."""
 
@@ -59,7 +64,7 @@ def local_step(program: Program, timeline: Timeline, period: int, missing: int) 
     )
     tolerance = TOLERANCE * timeline.simulated
     inside = np.flatnonzero((timeline.start >= start - tolerance) & (timeline.start < end - tolerance))
-    return Repetition(missing, end - start, start, inside)
+    return Repetition(missing, end - start, start, inside, everyone(program))
 
 
 def endless(program: Program, timeline: Timeline, period: int) -> tuple[Repetition, bool]:
@@ -84,22 +89,54 @@ def endless(program: Program, timeline: Timeline, period: int) -> tuple[Repetiti
         )
     begins = timeline.start
     inside = np.flatnonzero((begins >= start - tolerance) & (begins < start + seconds - tolerance))
-    return Repetition(1, seconds, start, inside, alone=True), exact
+    return Repetition(1, seconds, start, inside, everyone(program), alone=True), exact
 
 
-def repetition(program: Program, timeline: Timeline, period: int, missing: int) -> Repetition | None:
-    """The stretch of `period` micro-batches after which the program repeats itself; None if none is found.
+Parts = Sequence[frozenset[int]]
+"""Sets of rank classes that go on independently of each other (see `independence`)."""
 
-    `missing` micro-batches were left out of the program.
+
+def repetitions(
+    program: Program, timeline: Timeline, parts: Parts, period: int, missing: int
+) -> tuple[Repetition, ...]:
+    """For each of the `parts` the stretch of `period` micro-batches after which it repeats itself.
+
+    None if one does not, or meets another before it has. `missing` micro-batches were left out of the program.
     """
     batches = np.array([task.micro_batch for task in program.tasks])
-    tolerance = TOLERANCE * timeline.makespan
-    window = _window(program, timeline, batches, period)
+    meetings = timeline.start[shared_tasks(program, parts)].min(initial=np.inf)
+    found = []
+    for classes in parts:
+        one = _repetition(program, timeline, batches, classes, period, missing)
+        if one is None or one.start + 2 * one.seconds > meetings:
+            return ()
+        found.append(one)
+    return tuple(found)
+
+
+def lateness(found: Sequence[Repetition]) -> dict[int, float]:
+    """By rank class, how much later it must begin to meet the others when it does in the whole program."""
+    least = min((one.left_out for one in found), default=0.0)
+    return {rank_class: one.left_out - least for one in found for rank_class in one.classes}
+
+
+def _repetition(
+    program: Program,
+    timeline: Timeline,
+    batches: NDArray[np.int64],
+    classes: frozenset[int],
+    period: int,
+    missing: int,
+) -> Repetition | None:
+    tolerance = TOLERANCE * timeline.simulated
+    window = _window(program, timeline, batches, classes, period)
     if window is None:
         return None
     start, seconds = window
     repeated = []
     for lane, queue in zip(program.lanes, program.queues, strict=True):
+        if lane.rank_class not in classes:
+            continue
         tasks = np.array(queue)
         span = _stretch(program, timeline, batches, tasks, start, seconds, period, tolerance)
         if span is None and not (lane.name == "host" and _ahead(program, timeline, tasks, start, seconds)):
@@ -107,14 +144,19 @@ def repetition(program: Program, timeline: Timeline, period: int, missing: int) 
         if span is not None:
             repeated.append(tasks[span])
     everything = np.unique(np.concatenate(repeated)) if repeated else np.zeros(0, dtype=np.int64)
-    return Repetition(missing // period, seconds, start, everything)
+    return Repetition(missing // period, seconds, start, everything, classes)
 
 
 def _window(
-    program: Program, timeline: Timeline, batches: NDArray[np.int64], period: int
+    program: Program,
+    timeline: Timeline,
+    batches: NDArray[np.int64],
+    classes: frozenset[int],
+    period: int,
 ) -> tuple[float, float] | None:
-    """(start, length) of a stretch in the middle of the first compute lane."""
-    lane = next(i for i, lane in enumerate(program.lanes) if lane.name == "compute")
+    """(start, length) of a stretch in the middle of the first compute lane of the classes."""
+    lanes = enumerate(program.lanes)
+    lane = next(i for i, lane in lanes if lane.name == "compute" and lane.rank_class in classes)
     tasks = np.array(program.queues[lane])
     labelled = tasks[batches[tasks] >= 0]
     middle = int(batches[labelled].max()) // 2

@@ -45,15 +45,15 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
     order = np.argsort(start, kind="stable")
     for kind, amount in timeline.seconds_by_kind(compute[order].tolist()).items():
         seconds[kind] = seconds.get(kind, 0.0) + amount
-    gaps = _gaps(start[order], end[order], timeline.simulated)
+    gaps, repeated = _gaps(start[order], end[order], timeline.simulated), timeline.repetition_of(rank_class)
     for kind in WAITED_FOR:
         tasks = [task for task in others if program.tasks[task].kind == kind]
         if tasks and len(gaps):
             busy = _union(timeline.start[tasks], timeline.end[tasks])
-            before = _length(gaps, timeline.repetition)
+            before = _length(gaps, repeated)
             gaps = _without(gaps, busy)
-            seconds[kind] += before - _length(gaps, timeline.repetition)
-    seconds["bubble"] += _length(gaps, timeline.repetition)
+            seconds[kind] += before - _length(gaps, repeated)
+    seconds["bubble"] += _length(gaps, repeated)
     return {kind: amount / timeline.num_steps for kind, amount in seconds.items()}
 
 

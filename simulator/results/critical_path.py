@@ -108,10 +108,11 @@ def _along_the_path(
                 found[name] = found.get(name, 0.0) + amount
         return found
 
-    repetition = timeline.repetition
-    if repetition is None:
+    if not timeline.repetitions:
         return summed(path)
-    repeated = set(repetition.tasks.tolist())
+    stretches = [(one, set(one.tasks.tolist())) for one in timeline.repetitions]
+    # Independent classes meet at the end: the path goes through the stretch of those that come last.
+    repetition, repeated = max(stretches, key=lambda stretch: len(stretch[1].intersection(path)))
     times = repetition.count + (not repetition.alone)
     inside = summed([task for task in path if task in repeated])
     once = {name: seconds / times for name, seconds in inside.items()}

@@ -61,7 +61,7 @@ class Prediction:
         """The same prediction with every micro-batch simulated, for timelines and traces."""
         from simulator.simulation import SimulationOptions, simulate
 
-        if self.run.repetition is None or self.run.repetition.alone:
+        if not self.run.repetitions or self.run.is_endless:
             return self
         return simulate(self.cluster, self.workload, SimulationOptions(periodic=False))
 

@@ -149,7 +149,7 @@ def test_equal_micro_batches_of_documents_are_still_left_out() -> None:
     job = workload(layers=4, global_batch=64, pp=2, data=data)
     plan = blueprint(cluster(2, 1, 1), job, software(), LIBRARY)
     short, whole = run(plan, SimulationOptions())[1], run(plan, SimulationOptions(periodic=False))[1]
-    assert short.repetition is not None
+    assert short.repetitions
     assert short.makespan == pytest.approx(whole.makespan, rel=1e-9)
 
 

@@ -102,6 +102,6 @@ def test_a_chain_of_a_kernel_and_a_transfer_is_divided_exactly() -> None:
 
 def test_what_was_counted_instead_of_simulated_limits_the_step_as_what_was_simulated() -> None:
     short, long = from_catalogue(vpp=1), from_catalogue(vpp=1, periodic=False)
-    assert short.run.repetition is not None
+    assert short.run.repetitions
     assert short.sensitivity == pytest.approx(long.sensitivity, rel=0.02, abs=1e-3)
     assert sum(abs(share) for share in short.sensitivity.values()) == pytest.approx(1.0, rel=1e-9)

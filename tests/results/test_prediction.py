@@ -85,7 +85,7 @@ def test_folding_changes_no_result(scenario: tuple[Any, Any, Any]) -> None:
 def test_micro_batches_that_were_counted_instead_of_simulated_change_no_result() -> None:
     short = from_catalogue(vpp=1)
     long = from_catalogue(vpp=1, periodic=False)
-    assert short.run.repetition is not None and long.run.repetition is None
+    assert short.run.repetitions and not long.run.repetitions
     for name in ("step_time_s", "mfu", "hfu", "energy_j", "cost_usd"):
         assert getattr(short, name) == pytest.approx(getattr(long, name), rel=1e-9), name
     assert short.breakdown_s == pytest.approx(long.breakdown_s, rel=1e-6, abs=1e-6)
@@ -97,7 +97,7 @@ def test_micro_batches_that_were_counted_instead_of_simulated_change_no_result()
 
 def test_the_timeline_has_every_micro_batch_of_a_step_that_repeats_itself() -> None:
     prediction = from_catalogue(vpp=1)
-    assert prediction.run.repetition is not None
+    assert prediction.run.repetitions
     assert prediction.timeline["micro_batch"].max() == 47
     assert prediction.whole.step_time_s == pytest.approx(prediction.step_time_s, rel=1e-9)
 
