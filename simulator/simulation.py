@@ -108,7 +108,7 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
             message = f"{gpu.name or 'the GPU'} has no {workload.precision} peak (it has {', '.join(gpu.dense_peak)})"
             found.append(("precision", message))
     for node in dict.fromkeys(group.node for group in cluster.node_groups):
-        found += [("plan.offload", message) for message in lacking(node, workload.plan.offload)]
+        found += [("plan.offload", message) for message in lacking(node, workload.plan)]
         found += [
             ("plan.synchronisation", message) for message in no_servers(node, workload.plan.synchronisation)
         ]

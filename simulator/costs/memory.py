@@ -115,7 +115,7 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
 def _tables(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
     """Tables with sparse gradients: whole with their state; of those on servers, the rows that a step meets."""
     count = sum(layer.parameters(shard).tables for layer in layers)
-    if not count:
+    if not count or shard.table_memory != "hbm":
         return StateBytes(0.0, 0.0, 0.0)
     rule = state_rule(workload)
     touched = sum(layer.touched_bytes(shard, workload.num_micro_batches(num_gpus)) for layer in layers)
@@ -147,6 +147,9 @@ def _resident(state: StateBytes, workload: Workload) -> StateBytes:
 def host_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:
     """Bytes of one GPU's state that rest in its host's memory (not on disks)."""
     offload = workload.plan.offload
+    if shard.table_memory != "hbm":
+        rule, count = state_rule(workload), sum(layer.parameters(shard).tables for layer in layers)
+        return count * (rule.parameters + rule.master + rule.moments)
     if offload.optimizer == "none" and offload.parameters != "host":
         return 0.0
     kept = workload.model_copy(update={"plan": workload.plan.model_copy(update={"offload": Offload()})})

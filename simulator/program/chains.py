@@ -291,6 +291,7 @@ KINDS = {
     "ring": "cp",
     "ep_inside": "ep",
     "ep_across": "ep",
+    "host": "offload",
 }
 """What the time of an axis is reported as, where that is not its own name."""
 

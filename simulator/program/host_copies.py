@@ -16,7 +16,7 @@ from simulator.ranks.folding import GroupLayer
 
 if TYPE_CHECKING:
     from simulator.hardware.node import Node
-    from simulator.workloads.plan import Offload
+    from simulator.workloads.plan import Plan
 
 AXIS = "host"
 """The axis of these operations: every rank is a group of its own."""
@@ -41,9 +41,15 @@ OPERATIONS: dict[str, tuple[tuple[str, float], ...]] = {
 }
 
 
-def lacking(node: Node, offload: Offload) -> Iterator[str]:
+def lacking(node: Node, plan: Plan) -> Iterator[str]:
     """What a node's description lacks for a plan's offloading."""
-    used = (offload.optimizer != "none", offload.parameters != "none", offload.activations > 0.0)
+    offload = plan.offload
+    used = (
+        offload.optimizer != "none",
+        offload.parameters != "none",
+        offload.activations > 0.0,
+        plan.table_memory != "hbm",
+    )
     name = node.name or "the node"
     if any(used) and node.cpu is None:
         yield f"{name} does not describe its host (cpu: cores, memory, memory_bandwidth)"
@@ -55,11 +61,12 @@ def lacking(node: Node, offload: Offload) -> Iterator[str]:
 def copy_layer(topology: Topology, op: str) -> GroupLayer:
     """The links that every rank's `op` draws on.
 
+    `pooled_in n` and `pooled_out n` move sums of n rows each, which memory reads, or reads and writes, on the spot.
     Raises ValueError where a node lacks what it needs (see `lacking`).
     """
     ranks = np.arange(topology.num_gpus, dtype=np.int64)
     links, amounts = [], []
-    for name, amount in OPERATIONS[op]:
+    for name, amount in OPERATIONS[op] if op in OPERATIONS else _pooled(op):
         if name in ("host_out", "host_in"):
             found = getattr(topology, name)
         else:
@@ -77,3 +84,11 @@ def copy_layer(topology: Topology, op: str) -> GroupLayer:
         np.concatenate(amounts)[order],
         np.zeros(len(ranks), dtype=np.int64),
     )
+
+
+def _pooled(op: str) -> tuple[tuple[str, float], ...]:
+    """What a byte of sums draws on."""
+    direction, rows = op.split()
+    if direction == "pooled_in":
+        return ("host_in", 1.0 / HOST_LINK), ("dram", float(rows) / DRAM)
+    return ("host_out", 1.0 / HOST_LINK), ("dram", 2.0 * float(rows) / DRAM)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from simulator.program import host_copies
 from simulator.program.chains import Chain, Transfer, joined, transfer_phases
 from simulator.program.program import Phase
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 SHARED_OUT = ("dp",)
 """Lanes of collectives that the host issues without waiting for the one before."""
+
+
+def lane_of(axis: str) -> str:
+    """The lane of an axis' collectives among kernels; `host` is the lane of launches."""
+    return "copies" if axis == host_copies.AXIS else axis
 
 
 @dataclass(slots=True)
@@ -62,7 +68,7 @@ class RankBuilder:
         """Those of the chain as one task; none where other classes take part in some of its phases."""
         if chain not in self.collapsed:
             alone = self.setting.collapse and all(map(self._alone, chain.meets))
-            self.collapsed[chain] = ("compute", *chain.meets) if alone else ()
+            self.collapsed[chain] = ("compute", *map(lane_of, chain.meets)) if alone else ()
         return self.collapsed[chain]
 
     def _exposed(self, chain: Chain) -> Chain:
@@ -84,7 +90,7 @@ class RankBuilder:
         first = last = -1
         counted = {axis: self.counters.get(f"{axis}/", 0) for axis, _ in chain.collectives}
         for phases, axis, (number, piece) in zip(chain.one_by_one, chain.axes, chain.pieces, strict=True):
-            lanes = ("compute", axis) if axis else ("compute",)
+            lanes = ("compute", lane_of(axis)) if axis else ("compute",)
             if axis:
                 members = self.setting.communicators.classes(axis, self.rank_class)
                 key = (axis, "", members, counted[axis] + number, piece)

@@ -18,7 +18,8 @@ def seconds(prediction: Prediction, name: str) -> float:
     queues = zip(program.lanes, program.queues, strict=True)
     mine = sorted({task for lane, queue in queues if lane.rank_class == rank_class for task in queue})
     found = [task for task in mine if name in (program.tasks[task].name, program.tasks[task].label)]
-    return float(((timeline.end[found] - timeline.start[found]) * timeline.weight[found]).sum())
+    total = float(((timeline.end[found] - timeline.start[found]) * timeline.weight[found]).sum())
+    return total / timeline.num_steps
 
 
 def collective(prediction: Prediction, op: str, size: float) -> float:

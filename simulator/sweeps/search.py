@@ -137,6 +137,11 @@ def search(
         )
         raise DescriptionError([workload.fault("data", message)])
     synchronisation = workload.plan.synchronisation
+    if workload.plan.table_memory != "hbm":
+        message = (
+            f"tables in {workload.plan.table_memory} memory have no lower bound; compare plans with a sweep"
+        )
+        raise DescriptionError([workload.fault("plan.table_memory", message)])
     if not synchronisation.has_bound:
         key, what = "plan.synchronisation", synchronisation.what
         message = (

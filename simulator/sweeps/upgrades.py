@@ -80,7 +80,8 @@ def plan_changes(design: Design, step_time: float, most: int = 3) -> list[Change
     candidates = [(change, plan) for change, plan in _neighbours(design.workload.plan) if _runs(design, plan)]
     if not candidates:
         return []
-    if design.workload.plan.synchronisation.has_bound:
+    plan = design.workload.plan
+    if plan.synchronisation.has_bound and plan.table_memory == "hbm":
         table = table_of(design.workload, design.cluster.num_gpus, [plan for _, plan in candidates])
         least = Bound(PriceBook(design.cluster, design.workload)).times(table).step_time
     else:

@@ -227,6 +227,11 @@ class Plan(Named):
         "delayed for fp8 and block for mxfp8 and nvfp4 if left out.",
     )
     offload: Offload = Field(default=Offload(), description="What is kept off the GPU.")
+    table_memory: Literal["hbm", "host", "near_memory"] = Field(
+        default="hbm",
+        description="Where embedding tables rest that ep deals out: on the GPU; in host memory, from which every row "
+        "comes over the host link; or in host memory that adds up rows itself (TensorDIMM), so that only sums do.",
+    )
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", description="What backward computes again: nothing, some modules, or whole layers."
     )

@@ -137,6 +137,19 @@ def check_expert_group(workload: Workload, num_gpus: int) -> Faults:
         yield "plan.ep", f"{plan.ep} does not divide dp x cp{rest} = {plane}"
 
 
+def check_dealt_tables(workload: Workload, num_gpus: int) -> Faults:
+    """Tables that are dealt out are there once: their rows are never summed over copies."""
+    plan = workload.plan
+    dp = plan.data_parallel(num_gpus)
+    if plan.ep == dp or (plan.ep == 1 and plan.table_memory == "hbm"):
+        return
+    if any(layer.parameters(workload.shard(frozenset(), None)).tables for layer in workload.model.layers()):
+        yield (
+            "plan.ep",
+            f"{plan.ep}: tables are dealt out over all replicas (dp {dp}), or stand on each GPU (1)",
+        )
+
+
 def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
     """Groups that share one copy divide the data-parallel ranks, and hold whole copies of the experts."""
     plan = workload.plan
@@ -422,6 +435,24 @@ def _check_servers(workload: Workload) -> Faults:
         yield f"{key}.dense", "servers take gradients as they are summed, neither narrower nor compressed"
 
 
+def check_tables(workload: Workload) -> Faults:
+    """What rests off the GPU is dealt out, and there."""
+    plan = workload.plan
+    if plan.table_memory == "hbm":
+        return
+    if not any(
+        layer.parameters(workload.shard(frozenset(), None)).tables for layer in workload.model.layers()
+    ):
+        yield (
+            "plan.table_memory",
+            f"{plan.table_memory}: {workload.model.name or 'the model'} has no tables to deal out",
+        )
+    if plan.synchronisation.sparse != "dense":
+        yield "plan.synchronisation.sparse", f"rows in {plan.table_memory} memory are updated where they are"
+    if plan.offload != type(plan.offload)():
+        yield "plan.offload", f"does not go with tables in {plan.table_memory} memory"
+
+
 def check_scaling(workload: Workload) -> Faults:
     """Formats with block scales have no other."""
     scaling, precision = workload.plan.scaling, workload.precision
@@ -478,6 +509,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_zero,
     check_offload,
     check_synchronisation,
+    check_tables,
     check_scaling,
     check_parameter_type,
     check_order,
@@ -489,6 +521,7 @@ CLUSTER_CHECKS: tuple[Callable[[Workload, int], Faults], ...] = (
     check_batch,
     check_expert_group,
     check_shard_group,
+    check_dealt_tables,
 )
 
 

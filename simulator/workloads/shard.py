@@ -46,6 +46,7 @@ class Shard:
     expert_tp: int | None = None  # ranks that split one expert; tp if None
     routing: Routing = EVEN
     sparse: str = "dense"  # gradients of tables: dense | gathered | servers
+    table_memory: str = "hbm"  # where tables that are dealt out rest: hbm | host | near_memory
     sequence_parallel: bool = False
     dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
     gemm_dtype: str = "bf16"

@@ -142,6 +142,7 @@ class Workload(Named):
         return Shard(
             micro_batch=plan.micro_batch // plan.tp_z,
             sparse=plan.synchronisation.sparse,
+            table_memory=plan.table_memory,
             sequence_length=self.sequence_length,
             tp=plan.tp,
             tp_x=plan.tp_x,

@@ -15,6 +15,7 @@ RUNS = {
     "resnet-50-groups": ("ethernet-64-oversubscribed", 128, True, "dp"),
     "resnet-50-local-sgd": ("ethernet-64", 128, True, "dp"),
     "resnet-50-compressed": ("ethernet-64", 128, True, "dp"),
+    "dlrm-mlperf": ("hgx-h100-cluster", 16, True, "ep"),
     "vit-l16": ("hgx-h100-cluster", 16, True, "compute"),
     "whisper-large-v3": ("hgx-h100-cluster", 16, True, "dp"),
     "lm1b-lstm": ("titan-xp-cluster", 48, True, "dp"),
