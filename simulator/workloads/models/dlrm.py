@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field
@@ -78,7 +79,7 @@ class DLRM(Model):
         )
         widths = (pairs.outputs, *self.top)
         found = [Layer("features", "embedding", (tables, pairs), 0, pairs.outputs)]
-        for index, (inputs, outputs) in enumerate(zip(widths, widths[1:-1], strict=False)):
+        for index, (inputs, outputs) in enumerate(pairwise(widths[:-1])):
             modules = tuple(perceptron(f"top_{index}", "input", (inputs, outputs)))
             found.append(Layer(f"top {index}", "block", modules, inputs, outputs))
         return (*found, self._head(widths[-2], widths[-1]))
@@ -96,7 +97,7 @@ class DLRM(Model):
 def perceptron(name: str, source: str, widths: tuple[int, ...]) -> list[Module]:
     """Linear layers, each with a ReLU."""
     found: list[Module] = []
-    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
         label = f"{name}_{index}"
         found.append(ReplicatedLinear(name=label, source=source, inputs=inputs, outputs=outputs, narrow=True))
         found.append(relu(f"{label}.relu", label, outputs))

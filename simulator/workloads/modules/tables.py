@@ -1,4 +1,4 @@
-"""Embedding tables of a recommendation model, dealt out over GPUs, beside the multi-layer perceptron of its dense input.
+"""Embedding tables of a recommendation model, dealt out over GPUs, beside the perceptron of its dense input.
 
 Every GPU looks up whole tables for the samples of its whole group and hands the pooled rows to those whose samples they
 are (all-to-all); gradients come back the same way and update the rows at once, so that nothing of a table is ever
