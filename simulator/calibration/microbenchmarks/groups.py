@@ -7,12 +7,17 @@ measured.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch.distributed as dist
+
+
+AHEAD = 5e-3
+"""Seconds until an agreed moment: longer than agreeing takes, and going to sleep again."""
 
 
 class Groups:
@@ -30,6 +35,8 @@ class Groups:
         self._backend = backend
         self._control = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._made: dict[tuple[tuple[int, ...], int], Any] = {}
+        on_one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+        self._one_clock = on_one_machine or "CLUSTERSIM_CLUSTER" in os.environ
 
     def of(self, ranks: Sequence[int], copy: int = 0) -> dist.ProcessGroup:
         """The group of these ranks; `copy` numbers separate groups of the same ranks (they can run at once)."""
@@ -53,6 +60,17 @@ class Groups:
         import torch.distributed as dist
 
         dist.barrier(group=self._control)
+
+    def moment(self) -> float:
+        """When to begin, in seconds of the machine's monotonic clock, after all ranks have come here.
+
+        Ranks of one machine share a clock and a few cores: who takes part waits for the moment, until when the others
+        have found out that they do not, and sleep. On several machines the moment is now.
+        """
+        if not self._one_clock:
+            self.barrier()
+            return time.monotonic()
+        return self.agree_on_largest(time.monotonic()) + AHEAD
 
     def from_first(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class Effort:
 def measure(trial: Trial | None, groups: Groups, effort: Effort) -> tuple[int, dict[str, list[float]]]:
     """(operations per loop, seconds per operation of each repeat by series), on a rank that takes part.
 
-    A rank with no `trial` keeps step with the others and returns no series. Every loop starts at a barrier.
+    A rank with no `trial` keeps step with the others and returns no series. The others start every loop together.
     """
     first = trial(1) if trial else {}  # builds connections, loads code
     groups.barrier()
@@ -42,8 +43,11 @@ def measure(trial: Trial | None, groups: Groups, effort: Effort) -> tuple[int, d
     seconds = groups.agree_on_largest(max(first.values(), default=0.0))
     times, series = effort.times(seconds), dict[str, list[float]]()
     for repeat in range(-effort.warmups, effort.num_repeats(seconds)):
-        groups.barrier()
-        for name, taken in (trial(times) if trial else {}).items():
+        moment = groups.moment()
+        if trial is None:
+            continue
+        time.sleep(max(0.0, moment - time.monotonic()))
+        for name, taken in trial(times).items():
             if repeat >= 0:
                 series.setdefault(name, []).append(taken)
     return times, series

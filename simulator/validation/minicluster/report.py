@@ -28,7 +28,7 @@ from simulator.validation.minicluster.predicting import (
 )
 
 NOT_POSSIBLE = 2
-STAGGER = 2e-4  # seconds between ranks that enter an all-gather or all-to-all, as in the fit
+STAGGER = 5e-4  # seconds between ranks that enter an all-gather or all-to-all, as in the fit
 
 Tell = Callable[[str], None]
 

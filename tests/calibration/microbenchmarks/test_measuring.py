@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,9 @@ class Alone:
     """A world of one rank."""
 
     def barrier(self) -> None: ...
+
+    def moment(self) -> float:
+        return time.monotonic()
 
     def agree_on_largest(self, value: float) -> float:
         return value
