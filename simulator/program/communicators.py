@@ -131,7 +131,7 @@ class Communicators:
             members = self.members(axis)
             loads, feeds = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
             if pattern in TREES:
-                loads = _evened(self.topology, loads)
+                loads = evened(self.topology, loads)
             self._layers[axis, pattern] = GroupLayer(members, *loads, self.shapes(axis)[1]), feeds
         return self._layers[axis, pattern]
 
@@ -345,7 +345,7 @@ TREES = ("tree", "switch")
 ENDPOINTS = ("nic", "host", "scale_up")
 
 
-def _evened(topology: Topology, loads: Loads) -> Loads:
+def evened(topology: Topology, loads: Loads) -> Loads:
     """The same bytes spread evenly over the members' own ports.
 
     Two complementary trees load all ports alike but for the roots'; without their place in the tree, which no program

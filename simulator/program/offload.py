@@ -127,7 +127,7 @@ class HostTraffic:
         setting, tier = self.setting, self.setting.plan.offload.optimizer_tier
         gradients = self.evicted.get(("gradients", id(unit)))
         needs = norm if gradients is None else [*norm, gradients]
-        states = count * _state_size(setting)
+        states = count * state_size(setting)
         if tier == "nvme":
             needs = _joined(self.copy("from_disk", states, "fetch state", "disk-in", norm), needs) + needs
         moved = 2 * states + count * (setting.reduction_size + setting.parameter_size)
@@ -141,7 +141,7 @@ class HostTraffic:
 
     def _update_on_gpu(self, unit: Unit, count: float, norm: list[int], chain: UpdateChain) -> list[int]:
         setting, rank_class = self.setting, self.pricing.rank_class
-        size, tier = count * _state_size(setting), setting.plan.offload.optimizer_tier
+        size, tier = count * state_size(setting), setting.plan.offload.optimizer_tier
         came = self.bring(size, "fetch state", norm, tier)
         ran = self.rank.run(chain(unit.layers, count), came, name="update")
         updated = came if ran is None else [ran[1]]
@@ -167,7 +167,7 @@ def offload_requests(setting: Setting) -> list[Request]:
     return [(host_copies.AXIS, op, 1.0) for op in sorted(used)]
 
 
-def _state_size(setting: Setting) -> float:
+def state_size(setting: Setting) -> float:
     """Bytes of optimizer state per parameter."""
     moments = MOMENTS[setting.plan.optimizer] * MOMENT_BYTES[setting.plan.optimizer_dtype]
     return moments + (4.0 if setting.workload.master_weights else 0.0)

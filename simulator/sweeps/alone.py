@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from simulator.costs.collectives import CollectiveCost, GroupShape
 from simulator.costs.collectives.patterns import edges
 from simulator.hardware.topology import Topology
 from simulator.program.chains import Transfer
-from simulator.program.communicators import group_shapes, link_loads
+from simulator.program.communicators import TREES, Loads, evened, group_shapes, link_loads
 from simulator.ranks.grid import Grid
 
 Ints = NDArray[np.int64]
@@ -129,7 +128,7 @@ class AloneGroups:
         if pattern not in self._ports:
             members = self.members[[group for group, _ in self._kinds]]
             shapes = np.array([shape for _, shape in self._kinds])
-            (group, link, amount), _ = self._loads(pattern, members)
+            group, link, amount = self._loads(pattern, members)
             own = np.array([name.startswith(OWN) for name in self.topology.kind_names], dtype=bool)
             kept = own[self.topology.kind[link]]
             seconds = amount[kept] / self.topology.capacity[link[kept]]
@@ -139,7 +138,7 @@ class AloneGroups:
     def _crowd(self, pattern: str) -> list[tuple[float, float]]:
         """Per shape: the same on any link, while all groups of the axis send."""
         if pattern not in self._crowds:
-            (group, link, amount), _ = self._loads(pattern, self.members)
+            group, link, amount = self._loads(pattern, self.members)
             total = np.bincount(link, weights=amount, minlength=self.topology.num_links)
             seconds = total[link] / self.topology.capacity[link]
             found = np.array(self._busiest(group, link, seconds, self.shape_of_group))
@@ -149,8 +148,9 @@ class AloneGroups:
             ]
         return self._crowds[pattern]
 
-    def _loads(self, pattern: str, members: Ints) -> Any:
-        return link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
+    def _loads(self, pattern: str, members: Ints) -> Loads:
+        loads, _ = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
+        return evened(self.topology, loads) if pattern in TREES else loads
 
     def _busiest(
         self, group: Ints, link: Ints, seconds: NDArray[np.float64], shapes: Ints

@@ -2,8 +2,9 @@
 
 The same cost models as the engine's, composed by what every execution must respect: a stage computes one chunk at a
 time, a first forward passes through all stages before it and a last backward through them again, gradients follow the
-last backward, the update follows the norm over all ranks. Waiting of any other kind is left out, and so is all sharing
-of links, so that the engine never answers less (design section 4, two speeds).
+last backward, the update follows the norm over all ranks. Collectives run alone, at the ports of their own members; and
+links that data parallelism and hosts share are busy for what all put on them. Waiting of any other kind is left out, so
+that the engine never answers less (design section 4, two speeds).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from simulator.sweeps.flights import moments
 from simulator.sweeps.layouts import Layout
 from simulator.sweeps.plan_table import PlanTable
 from simulator.sweeps.price_book import PriceBook, distinct
+from simulator.sweeps.stage_traffic import WINDOWS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -105,13 +107,16 @@ class _Time:
         self.waits_to_receive = setting.receives_late and self.stages > 1
         self.waits_to_send = not setting.overlaps_pipeline and self.stages > 1
         self.overlaps_gradients = setting.overlaps_gradients
-        self.is_known = self.schedule in ENDING_BACKWARD and not setting.overlaps_steps
+        self.overlaps_steps = setting.overlaps_steps
+        self.is_known = self.schedule in ENDING_BACKWARD and not self.overlaps_steps
         self.ties = table.workload.model.tied
         self.count = plans.num_micro_batches.astype(float)[:, None]
         rows, which = book.layer_prices(plans)
         self.layer = {key: rows[:, i][which] for i, key in enumerate(layer_prices.QUANTITIES)}
         rows, which = book.stage_prices(plans)
         self.stage = {key: rows[:, i][which] for i, key in enumerate(stage_prices.QUANTITIES)}
+        rows, which = book.traffic(plans)
+        self.links = {key: rows[:, i][which] for i, key in enumerate(WINDOWS)}
         self.slower = self._clocks()
         sent = self._sent()
         rows, which = book.hops(plans, sent)
@@ -133,6 +138,8 @@ class _Time:
         kernels = self._per_content("kernels") @ self.layout.uses
         kernels = self.count * (kernels + self.slower * (self._per_content("limited") @ self.layout.uses))
         end = self._last_end(kernels) if self.is_known else self._work()
+        if not self.overlaps_steps:
+            end = np.maximum(end, self._busy("each", "once", "updating"))
         nodes = self.book.cluster.total_nodes
         waiting = self.software.jitter * sqrt(2.0 * log(max(1, nodes)))
         if self.book.cluster.stragglers is not None:
@@ -147,14 +154,28 @@ class _Time:
     def _last_end(self, kernels: Floats) -> Floats:
         begun, ended = self._compute_lanes()
         reduced = self._reduced(begun, ended, kernels)
-        norms = reduced + self.stage["norm"]
-        updates = self.stage["update"]
+        norm, updates = self.stage["norm"], self.stage["update"]
+        norms = reduced + norm
         end: Floats = (norms + updates).max(axis=1)
+        # The last reduction that a shared link carries, of whichever stage, is followed by a norm and an update.
+        began = ended if not self.overlaps_gradients else ended - self._last_backward
+        crowded = began.min(axis=1) + self._busy("ending")
+        end = np.maximum(end, crowded + (norm + updates).min(axis=1))
+        known = norms.min(axis=1)
         if self.software.optimizer.norm_passes:  # everybody waits for the norm over all stages
             last = updates.max(axis=1)
-            barrier = np.where(last > 0.0, self.book.barrier(self.plans), 0.0)
-            end = np.maximum(end, np.where(updates > 0.0, norms, 0.0).max(axis=1) + barrier + last)
-        return end
+            barrier = np.where(norm.max(axis=1) > 0.0, self.book.barrier(self.plans), 0.0)
+            known = (
+                np.maximum(np.where(norm > 0.0, norms, 0.0).max(axis=1), crowded + norm.min(axis=1)) + barrier
+            )
+            end = np.maximum(end, known + last)
+        return np.maximum(end, known + self._busy("updating"))
+
+    def _busy(self, *windows: str) -> Floats:
+        """Seconds for which the busiest link must be at work, per plan."""
+        total = sum(self.links[window] * (self.count if window == "each" else 1.0) for window in windows)
+        busiest: Floats = np.asarray(total).max(axis=1)
+        return busiest
 
     def _clocks(self) -> Floats:
         """By how much the power limit slows matrix products on each stage at least, [plans, stages]; 0: not at all.

@@ -25,6 +25,8 @@ from simulator.sweeps.layer_prices import LayerPrices, layer_bytes
 from simulator.sweeps.layouts import Layout, layout
 from simulator.sweeps.plan_table import LAYOUTS, PlanTable
 from simulator.sweeps.stage_prices import StagePrices, stage_bytes
+from simulator.sweeps.stage_traffic import copies, data_axes, stage_traffic
+from simulator.sweeps.traffic import Crowd
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
@@ -56,6 +58,7 @@ class PriceBook:
         self.communicators = AloneCommunicators(build_topology(cluster), cost)
         self._layouts: dict[tuple[int, int, int, int, int], Layout] = {}
         self._rows: dict[Hashable, Floats] = {}
+        self._crowds: dict[tuple[Grid, tuple[str, ...], tuple[str, ...]], Crowd] = {}
 
     # --- columns of indices into arrays of prices ---------------------------------------------------------------------
 
@@ -103,6 +106,21 @@ class PriceBook:
     def _stage_prices(self, table: PlanTable, index: int) -> Floats:
         setting, transfers = self.setting(table, index)
         return StagePrices.of(setting, self.layout(table, index), self.gpus, transfers).values
+
+    def traffic(self, table: PlanTable) -> tuple[Floats, Ints]:
+        """Distinct rows [n, WINDOWS, MOST_LINKS] of busy seconds of links; the plans must share their layout."""
+        names = ["variant", "tp", "cp", "ep", "pp", "vpp", "layout", "schedule", "zero"]
+        if any(variant.offload.activations for variant in table.variants):
+            names += ["sequence_parallel", "recompute", "micro_batch"]
+
+        def price(part: PlanTable, index: int) -> Floats:
+            setting, transfers = self.setting(part, index)
+            key = (transfers.grid, data_axes(setting), copies(setting))
+            if key not in self._crowds:
+                self._crowds[key] = Crowd(self.communicators, *key)
+            return stage_traffic(setting, self.layout(part, index), self._crowds[key])
+
+        return self._gathered("traffic", table, {key: table[key] for key in names}, price)
 
     def hops(self, table: PlanTable, size: Floats) -> tuple[Floats, Ints]:
         """Distinct rows [n, 2, stages]: seconds of a transfer of `size` bytes to the next and to the last stage."""

@@ -53,7 +53,7 @@ class StagePrices:
     @staticmethod
     def of(setting: Setting, layout: Layout, gpus: Sequence[GPU], transfers: GridTransfers) -> StagePrices:
         """The least over the kinds of GPU."""
-        units = [_units(setting, layout.layers(content)) for content in range(len(layout.contents))]
+        units = [units_of(setting, layout.layers(content)) for content in range(len(layout.contents))]
         distinct, which = layout.distinct_stages
         pricings = [pricing_on(gpu, setting, transfers) for gpu in gpus]
         columns = []
@@ -74,7 +74,7 @@ def stage_bytes(setting: Setting, layout: Layout) -> Floats:
     for stage in distinct:
         layers = [layer for content in stage for layer in layout.layers(content)]
         chunks = (
-            [_units(setting, layout.layers(content)) for content in stage]
+            [units_of(setting, layout.layers(content)) for content in stage]
             if setting.shards_parameters
             else []
         )
@@ -82,10 +82,10 @@ def stage_bytes(setting: Setting, layout: Layout) -> Floats:
     return np.array(columns).T[:, which]
 
 
-def _units(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
+def units_of(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
     """As in `Setting.content`."""
     placed = [Placed(layer, setting.shard) for layer in layers]
-    if setting.shards_parameters:
+    if setting.shards_parameters or setting.offloads_activations:
         return layer_units(placed)
     if setting.overlaps_gradients or setting.reduces_each_micro_batch or setting.gathers_ahead:
         size = setting.software.bucket_size if setting.plan.bucket_size is None else setting.plan.bucket_size
@@ -159,19 +159,28 @@ NOTHING: Cost = (0.0, 0.0)
 def _gathers_per_micro_batch(
     setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], gathers: list[list[Cost]]
 ) -> Cost:
-    """Of units that are not kept over the step: forward, and backward again if they are freed between."""
     if not setting.shards_parameters:
         return NOTHING
     lanes = []
-    for number, (units, forward) in enumerate(zip(chunks, gathers, strict=True)):
-        kept = kept_units(setting, units)
-        lanes.append(forward[kept:])
-        if setting.plan.zero3.reshard_after_forward:
-            end = len(units) - (number == 0 and setting.plan.pp == 1)  # kept from forward for backward
-            lanes.append(
-                _by_content(units[kept:end], lambda unit: _gather(setting, pricing, unit, "backward"))
-            )
+    for number, (units, costs) in enumerate(zip(chunks, gathers, strict=True)):
+        forward, backward = gathered_each(setting, units, number == 0)
+        lanes.append(costs[forward])
+        lanes.append(_by_content(units[backward], lambda unit: _gather(setting, pricing, unit, "backward")))
     return _summed(lanes)
+
+
+def gathered_each(setting: Setting, units: Sequence[Unit], is_first: bool) -> tuple[slice, slice]:
+    """Which of a chunk's units are gathered in every micro-batch: forward, and again backward.
+
+    Not those that are kept over the step; and only once where they stay from forward to backward, unless other
+    micro-batches find them there still.
+    """
+    kept, plan = kept_units(setting, units), setting.plan
+    alternates = plan.pp == 1 and setting.plan.schedule_name != "gpipe"  # forward, backward, forward, ...
+    stays = len(units) - (is_first and plan.pp == 1)  # the last is used again at once
+    if not plan.zero3.reshard_after_forward:
+        return slice(kept, len(units) if alternates else kept), slice(0, 0)
+    return slice(kept, len(units) if alternates or plan.pp > 1 else stays), slice(kept, stays)
 
 
 def _by_content(units: Sequence[Unit], cost: Callable[[Unit], Cost]) -> list[Cost]:

@@ -9,15 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.engine import execute
-from simulator.program.builder import build
+from simulator.program.builder import blueprint, build
 from simulator.results.predict import predict
+from simulator.simulation import SimulationOptions, run
 from simulator.sweeps.bound import Bound, Bounds
 from simulator.sweeps.plan_table import table_of
 from simulator.sweeps.price_book import PriceBook
 from simulator.sweeps.space import Space, plans
 from simulator.workloads.synchronisation import Synchronisation
-from tests.program.scenarios import LIBRARY, cluster, software, workload
-from tests.program.test_folding_is_exact import scenarios
+from tests.program.scenarios import FABRICS, LIBRARY, cluster, software, workload
+from tests.program.test_folding_is_exact import SOFTWARE, scenarios
 
 POWER = {"idle": 60.0, "max": 250.0}
 
@@ -35,9 +36,42 @@ def powered(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return machine, job, profile
 
 
-def bounds(scenario: tuple[Any, Any, Any]) -> Bounds:
+SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-v", "pipedream", "pipedream-2bw", "xpipe")
+fabrics = st.sampled_from(FABRICS).map(dict)
+
+
+LIBRARIES = tuple(
+    LIBRARY.model_copy(update={"choices": {**LIBRARY.choices, "all_reduce": algorithms}})
+    for algorithms in (("ring",), ("tree",), ("hierarchical", "ring"))
+)
+
+
+@st.composite
+def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """Pipelines of every schedule, with and without fully sharded parameters, on GPUs that share NICs and uplinks."""
+    num_gpus = draw(st.sampled_from([2, 4, 8]))
+    machine = cluster(draw(st.sampled_from([2, 4])), num_gpus, draw(st.sampled_from([1, 2])), draw(fabrics))
+    schedule = draw(st.sampled_from(SCHEDULES))
+    plan: dict[str, Any] = {"pp": draw(st.sampled_from([2, 4])), "vpp": 2 if schedule == "zb-v" else 1}
+    plan |= {"schedule": schedule, "zero": draw(st.sampled_from([0, 1, 3])), "attention": "flash"}
+    plan |= {"order": draw(st.permutations(("tp", "cp", "dp", "pp"))), "tp": draw(st.sampled_from([1, 2]))}
+    if machine.num_gpus % (plan["tp"] * plan["pp"]):
+        plan["tp"] = 1
+    if plan["zero"] == 3:
+        plan["zero3"] = {
+            "reshard_after_forward": draw(st.booleans()),
+            "prefetch": draw(st.sampled_from([0, 2])),
+        }
+    replicas = machine.num_gpus // plan["tp"] // plan["pp"]
+    micro_batches = draw(st.sampled_from([1, plan["pp"], 3 * plan["pp"]]))
+    overlap = {what: draw(st.sampled_from([None, False])) for what in ("dp_gradients", "dp_parameters")}
+    job = workload(layers=8, global_batch=replicas * micro_batches, overlap=overlap, **plan)
+    return machine, job, draw(st.sampled_from(SOFTWARE))
+
+
+def bounds(scenario: tuple[Any, Any, Any], library: Any = LIBRARY) -> Bounds:
     machine, job, profile = scenario
-    book = PriceBook(machine, job, LIBRARY, lambda name: profile)
+    book = PriceBook(machine, job, library, lambda name: profile)
     return Bound(book).of(table_of(job, machine.num_gpus, [job.plan]))
 
 
@@ -54,11 +88,24 @@ def test_no_step_is_faster_or_smaller_than_its_bound_at_length(scenario: tuple[A
     check_bounds(scenario)
 
 
-def check_bounds(scenario: tuple[Any, Any, Any]) -> None:
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scheduled(), st.sampled_from(LIBRARIES))
+def test_bound_holds_for_every_schedule(scenario: tuple[Any, Any, Any], library: Any) -> None:
+    check_bounds(scenario, library)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scheduled(), st.sampled_from(LIBRARIES))
+def test_bound_holds_for_every_schedule_at_length(scenario: tuple[Any, Any, Any], library: Any) -> None:
+    check_bounds(scenario, library)
+
+
+def check_bounds(scenario: tuple[Any, Any, Any], library: Any = LIBRARY) -> None:
     machine, job, profile = scenario
-    built = build(machine, job, profile, LIBRARY)
-    answer = predict(machine, job, built, execute(built.program), {})
-    least = bounds(scenario)
+    built, timeline = run(blueprint(machine, job, profile, library), SimulationOptions())
+    answer = predict(machine, job, built, timeline, {})
+    least = bounds(scenario, library)
     assert least.step_time[0] <= answer.step_time_s
     assert least.peak_bytes[0] <= answer.memory.peak_bytes
     assert least.kernel_seconds[0] > 0.0
@@ -130,3 +177,24 @@ def test_a_long_ring_costs_what_its_steps_cost_one_by_one(monkeypatch: pytest.Mo
     assert len(table) > 20
     assert found.step_time == pytest.approx(listed.step_time, rel=1e-9)
     assert found.kernel_seconds == pytest.approx(listed.kernel_seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "overlaps", "nearly"),
+    [
+        ({"zero": 0}, False, 0.99),
+        ({"zero": 1}, True, 0.9),
+        ({"zero": 3}, True, 0.96),
+        ({"offload": {"optimizer": "cpu"}}, True, 0.96),
+        ({"offload": {"optimizer": "swap"}}, True, 0.8),
+    ],
+)
+@pytest.mark.parametrize("fabric", FABRICS[:2])
+def test_bound_is_near_the_engine_where_eight_share_a_nic_or_a_host(
+    change: dict[str, Any], overlaps: bool, nearly: float, fabric: dict[str, Any]
+) -> None:
+    job = workload(layers=8, hidden=1024, global_batch=64, overlap={"dp_gradients": overlaps}, **change)
+    machine, profile = cluster(4, 8, 1, dict(fabric)), software()
+    built = build(machine, job, profile, LIBRARY)
+    step = predict(machine, job, built, execute(built.program), {}).step_time_s
+    assert nearly * step <= bounds((machine, job, profile)).step_time[0] <= step
