@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.costs.collectives import CollectiveCalibration
+from simulator.costs.collectives.tuning import Tuner
 
 UNITS = {"base": "us", "network_base": "us", "hop": "us", "network_hop": "us", "multi_node_hop": "us"}
 
@@ -35,11 +36,8 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
         lines.append("operations:")
         for op, factors in calibration.operations.items():
             lines.append(f"  {op}: {_flow(factors.model_dump(exclude_defaults=True))}")
-    if calibration.switches:
-        lines.append("switches:")
-        for op, by_ranks in calibration.switches.items():
-            shown = ", ".join(f"{n}: {digits(size / 2**20)} MiB" for n, size in sorted(by_ranks.items()))
-            lines.append(f"  {op}: {{{shown}}}")
+    if calibration.tuner is not None:
+        lines.append(f"tuner: {_tuner(calibration.tuner)}")
     if calibration.crowding:
         lines.append(f"crowding: {digits(calibration.crowding)}")
     if calibration.in_network_min_ranks != 2:
@@ -54,6 +52,14 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
     lines.append("sources:")
     lines += [f"  {key}: {_quoted(text)}" for key, text in calibration.sources.items()]
     return "\n".join(lines) + "\n"
+
+
+def _tuner(tuner: Tuner) -> str:
+    rates = {"ring": tuner.ring, "ll": tuner.ll, "ll128": tuner.ll128}
+    shown = [f"{name}: {digits(rate / 1e9)} GB/s" for name, rate in rates.items()]
+    if tuner.in_network is not None:
+        shown.append(f"in_network: {digits(tuner.in_network)}")
+    return f"{{{', '.join(shown)}}}"
 
 
 def _flow(values: dict[str, float]) -> str:

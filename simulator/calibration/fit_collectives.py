@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import log, sqrt
+from math import log
 from typing import Any
 
 import numpy as np
@@ -89,11 +88,6 @@ def fit_calibration(start: CollectiveCalibration, leave_out_ranks: int | None = 
     ]
     if not rows:
         raise ValueError(f"nothing was measured for {start.name}")
-    switches = {
-        op: {ranks: size for ranks, size in by_ranks.items() if ranks != leave_out_ranks}
-        for op, by_ranks in start.switches.items()
-    }
-    start = start.model_copy(update={"switches": switches})
     inside = [row for row in rows if row.group.num_nodes == 1]
     found = fit(start, inside, inside_a_node) if inside else Fit(start, {})
     across = [row for row in rows if row.group.num_nodes > 1 and ours[row.system].fit_network]
@@ -110,15 +104,13 @@ def fit(
     hop_latencies: dict[str, float] | None = None,
     rounds: int = 3,
 ) -> Fit:
-    """Refine the latencies and rates of `start` whose path `fitted` accepts, and its switches, to match `rows`.
+    """Refine the latencies and rates of `start` whose path `fitted` accepts, to match `rows`.
 
-    `hop_latencies` are machines of `rows` whose network latency is unknown, with a first guess. Alternates a scan
-    of the sizes at which the tuner changes protocol with a robust least-squares fit of everything continuous.
+    `hop_latencies` are machines of `rows` whose network latency is unknown, with a first guess. Every round starts
+    where the one before ended, and is pulled towards there.
     """
     found = Fit(start, dict(hop_latencies or {}))
     for _ in range(rounds):
-        here = on_networks(rows, found.hop_latencies)
-        found = Fit(fitted_switches(found.calibration, here), found.hop_latencies)
         found = fitted_parameters(found, rows, fitted)
     return found
 
@@ -221,22 +213,3 @@ def fitted_parameters(start: Fit, rows: Sequence[Measurement], fitted: Match) ->
         errors, first, bounds=(low, high), loss="soft_l1", f_scale=0.06, diff_step=1e-3, max_nfev=60
     )
     return at(solution.x)
-
-
-def fitted_switches(calibration: CollectiveCalibration, rows: Sequence[Measurement]) -> CollectiveCalibration:
-    """For every operation and group size with a switch, the size between two measured ones that fits best."""
-    switches = {op: dict(by_ranks) for op, by_ranks in calibration.switches.items()}
-    for op, by_ranks in switches.items():
-        for ranks in by_ranks:
-            ours = [row for row in rows if row.op == op and row.group.num_ranks == ranks]
-            sizes = sorted({row.size for row in ours})
-            best = None
-            for below, above in pairwise(sizes):
-                by_ranks[ranks] = sqrt(below * above)
-                candidate = calibration.model_copy(update={"switches": {**switches, op: by_ranks}})
-                error = float(np.sum(np.abs(residuals(candidate, ours))))
-                if best is None or error < best[0]:
-                    best = error, by_ranks[ranks]
-            if best is not None:
-                by_ranks[ranks] = best[1]
-    return calibration.model_copy(update={"switches": switches})

@@ -9,7 +9,6 @@ from simulator.calibration.fit_collectives import (
     between_nodes,
     fit,
     fit_calibration,
-    fitted_switches,
     inside_a_node,
     predicted,
     residuals,
@@ -45,15 +44,6 @@ def test_a_fit_finds_the_parameters_that_made_the_data() -> None:
     assert abs(residuals(found, made_by(truth))).max() < 0.02
     assert found.algorithms["ring"]["ll"].hop == pytest.approx(2e-6, rel=0.03)
     assert found.algorithms["ring"]["simple"].scale_up == pytest.approx(0.6, rel=0.03)
-
-
-def test_the_size_at_which_the_tuner_switches_is_found_between_two_measured_ones() -> None:
-    start = load_calibration("nccl-a100-nvswitch")
-    truth = start.model_copy(update={"switches": {"all_gather": {2: 3e5, 8: 3e5}}})
-    moved = start.model_copy(update={"switches": {"all_gather": {2: 1e7, 8: 1e7}}})
-    found = fitted_switches(moved, made_by(truth)).switches["all_gather"]
-    assert 2**18 < found[2] < 2**19
-    assert 2**18 < found[8] < 2**19
 
 
 def test_rows_inside_a_node_leave_the_network_alone_and_the_other_way_round() -> None:

@@ -2,7 +2,8 @@
 
 Contents: group (shapes, costs), patterns (edges of many groups), traffic (who sends what to whom), algorithm (the
 table), ring, tree, halving_doubling, hierarchical, in_network, direct, point_to_point, gloo_ring, gloo_broadcast,
-gloo_all_to_all, library (calibrated parameters), choice (among them), selection (of the library).
+gloo_all_to_all, library (calibrated parameters), tuning (protocols by NCCL's own model), choice (among them), selection
+(of the library).
 """
 
 from simulator.costs.collectives import (  # noqa: F401  (registration)

@@ -60,26 +60,37 @@ def candidates(
     """The cost under every algorithm and protocol that the library would consider at this size."""
     measured = MADE_OF.get(op, op)
     factors = library.operations.get(measured, PLAIN)
-    limit = library.small_message_limit(measured, group.num_ranks) if group.num_nodes == 1 else None
+    taken = _taken(measured, size, group, library)
     for name in library.choices.get(measured, ()):
         if refused(name, op, group, library) is None:
             movement = ALGORITHMS[name].movement(op, size, group)
-            for protocol, rates in considered(library.algorithms[name], size, limit).items():
+            for protocol, rates in considered(library.algorithms[name], taken).items():
                 yield cost_of(name, protocol, rates, factors, movement, group, library)
 
 
-SMALL = ("ll", "ll128")
-"""Protocols that trade bandwidth for latency (flags travel with the data)."""
+BY_SIZE = ("ll", "ll128", "simple")
+"""Protocols by what they are for: the earlier ones trade bandwidth for latency (flags travel with the data)."""
 
 
-def considered(protocols: dict[str, Protocol], size: float, limit: float | None) -> dict[str, Protocol]:
-    """The protocols that a tuner weighs up at this size: all up to `limit`, none of the small-message ones above.
+def _taken(op: str, size: float, group: GroupShape, library: CollectiveCalibration) -> str | None:
+    """The protocol that the library's tuner takes on one node; None where it takes the fastest."""
+    if library.tuner is None or group.num_nodes > 1:
+        return None
+    reduces = (
+        "in_network" in library.choices.get(op, ()) and refused("in_network", op, group, library) is None
+    )
+    return library.tuner.protocol(op, size, group.num_ranks, reduces)
 
-    The time can then only jump up where the size grows past the limit, never down.
+
+def considered(protocols: dict[str, Protocol], taken: str | None) -> dict[str, Protocol]:
+    """The protocols among which the fastest counts: the one that the tuner takes and those for larger sizes.
+
+    The time can then only jump up where the tuner changes to another, never down.
     """
-    if limit is None or size <= limit:
+    if taken is None:
         return protocols
-    return {name: rates for name, rates in protocols.items() if name not in SMALL} or protocols
+    later = BY_SIZE[BY_SIZE.index(taken) :]
+    return {name: rates for name, rates in protocols.items() if name in later} or protocols
 
 
 def cost_of(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import exp, log
 from typing import Literal
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from simulator.costs.collectives.algorithm import ALGORITHMS, OPERATIONS
+from simulator.costs.collectives.tuning import Tuner
 from simulator.description.base import Description, Named
-from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
+from simulator.description.quantities import BytesPerSecond, Fraction, Seconds
 
 
 class Protocol(Description):
@@ -80,10 +79,10 @@ class CollectiveCalibration(Named):
     operations: dict[str, OperationFactors] = Field(
         default_factory=dict, description="Operation → factors; plain where left out."
     )
-    switches: dict[str, dict[int, Bytes]] = Field(
-        default_factory=dict,
-        description="Operation → ranks → largest size for which the library's tuner still takes LL or LL128 "
-        "(its own estimate, not the optimum); between ranks geometrically. Beyond them, the fastest.",
+    tuner: Tuner | None = Field(
+        default=None,
+        description="What the library's own model of one node goes by when it takes a protocol; null: it takes the "
+        "fastest.",
     )
     in_network_min_ranks: int = Field(
         default=2, ge=1, description="Fewest ranks of a node for in-network reduction."
@@ -131,17 +130,6 @@ class CollectiveCalibration(Named):
                 if name not in self.algorithms:
                     raise ValueError(f"{op} may choose {name!r}, for which there are no rates")
         return self
-
-    def small_message_limit(self, op: str, num_ranks: int) -> float | None:
-        """The largest size for which LL or LL128 is taken by `num_ranks` ranks.
-
-        None, for the fastest, where nothing is known: no switch for `op`, or more or fewer ranks than in any.
-        """
-        known = sorted(self.switches.get(op, {}).items())
-        if not known or not known[0][0] <= num_ranks <= known[-1][0]:
-            return None
-        position = [log(ranks) for ranks, _ in known]
-        return exp(float(np.interp(log(num_ranks), position, [log(limit) for _, limit in known])))
 
     def forced(self, op: str, algorithm: str) -> CollectiveCalibration:
         """A copy in which `op` always runs as `algorithm`. ValueError where there are no rates for it."""

@@ -12,6 +12,7 @@ from simulator.costs.collectives import (
     load_calibration,
 )
 from simulator.costs.collectives.library import OperationFactors, Protocol
+from simulator.costs.collectives.tuning import Tuner
 from simulator.description import catalogue
 
 ALPHA, BANDWIDTH = 3e-6, 200e9
@@ -198,18 +199,20 @@ def test_a_library_takes_the_fastest_of_its_algorithms() -> None:
     assert collective_cost("all_reduce", 1e11, shape, library).algorithm == "ring"  # (n-1)/n of the bytes
 
 
-def test_between_the_switch_and_the_optimum_the_tuner_is_followed_not_the_stopwatch() -> None:
+def test_where_the_tuner_errs_it_is_followed_not_the_stopwatch() -> None:
     fast = Protocol(base=1e-6, hop=1e-6, scale_up=0.5)
     slow = Protocol(base=50e-6, hop=1e-6, scale_up=0.9)
     library = plain(
-        algorithms={**plain().algorithms, "ring": {"ll128": fast, "simple": slow}},
-        switches={"all_gather": {2: 1e6, 8: 4e6}},
+        algorithms={**plain().algorithms, "ring": {"ll": fast, "simple": slow}},
+        tuner=Tuner(ring=240e9, ll=80e9, ll128=1e9),
     )
-    assert collective_cost("all_gather", 0.9e6, group(2), library).protocol == "ll128"
-    assert collective_cost("all_gather", 1.1e6, group(2), library).protocol == "simple"
-    assert library.small_message_limit("all_gather", 4) == pytest.approx(2e6)
-    assert library.small_message_limit("all_gather", 64) is None
-    assert library.small_message_limit("all_reduce", 4) is None
+    # LL: 7.2 us and 160 GB/s, simple: 11.8 us and 480 GB/s by its tables
+    change = 4.6e-6 / (1 / 160e9 - 1 / 480e9)
+    assert collective_cost("all_gather", 0.99 * change, group(2), library).protocol == "ll"
+    assert collective_cost("all_gather", 1.01 * change, group(2), library).protocol == "simple"
+    assert (
+        collective_cost("all_gather", 1.01 * change, group(16, 8), library).protocol == "ll"
+    )  # not its model
 
 
 def test_the_copy_of_a_rank_s_own_part_costs_time_but_no_link_bytes() -> None:
