@@ -104,17 +104,27 @@ class _Run(torch.autograd.Function):
         (weight,) = context.saved_tensors
         layer = context.layer
         perform(layer.recipe.backward, layer.device, layer.communicator, f"{layer.recipe.name} backward")
-        return leaving[0].new_zeros(context.entering_shape), torch.zeros_like(weight), None
+        gradient = torch.zeros_like(weight) if layer.keeps_gradient else None
+        return leaving[0].new_zeros(context.entering_shape), gradient, None
 
 
 class EmulatedLayer(nn.Module):
-    """One layer; all its parameters are one vector, so that a runtime handles them together."""
+    """One layer; all its parameters are one vector, so that a runtime handles them together.
+
+    Only gradients that a runtime sends are made: adding up others takes the host time that a GPU would not.
+    """
 
     def __init__(
-        self, recipe: LayerRecipe, device: VirtualDevice, communicator: Communicator, output_elements: int
+        self,
+        recipe: LayerRecipe,
+        device: VirtualDevice,
+        communicator: Communicator,
+        output_elements: int,
+        keeps_gradient: bool,
     ) -> None:
         super().__init__()
         self.recipe, self.device, self.communicator = recipe, device, communicator
+        self.keeps_gradient = keeps_gradient
         self.output_elements = output_elements
         self.weight = nn.Parameter(torch.zeros(max(1, recipe.num_parameters)))
 
@@ -128,12 +138,14 @@ class EmulatedLayer(nn.Module):
 class EmulatedChunk(nn.Sequential):
     """The layers of one virtual stage. Tensors inside are tiny; only what crosses to another stage has its size."""
 
-    def __init__(self, chunk: Chunk, device: VirtualDevice, communicator: Communicator) -> None:
+    def __init__(
+        self, chunk: Chunk, device: VirtualDevice, communicator: Communicator, keeps_gradients: bool
+    ) -> None:
         last = len(chunk.layers) - 1
         leaving = max(1, round(chunk.output_size / FLOAT))
         super().__init__(
             *(
-                EmulatedLayer(layer, device, communicator, leaving if number == last else 1)
+                EmulatedLayer(layer, device, communicator, leaving if number == last else 1, keeps_gradients)
                 for number, layer in enumerate(chunk.layers)
             )
         )

@@ -55,7 +55,8 @@ def run_steps(recipe: Recipe, num_steps: int, num_warmups: int) -> list[dict[str
     groups = make_groups(recipe)
     device = VirtualDevice()
     communicator = Communicator(recipe.rank, {axis: (recipe.groups[axis], groups[axis]) for axis in groups})
-    chunks = [EmulatedChunk(chunk, device, communicator) for chunk in recipe.chunks]
+    replicated = "dp_cp" in recipe.degrees
+    chunks = [EmulatedChunk(chunk, device, communicator, replicated) for chunk in recipe.chunks]
     step = build_step(recipe, chunks, device, groups)
     gc.disable()
     steps = []
