@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,13 +18,15 @@ from simulator.hardware.topology import Topology, build_topology
 from simulator.program import shares
 from simulator.program.chains import Chain
 from simulator.program.communicators import Communicators, FoldedCommunicators
+from simulator.program.dealing import Costs, Dealer, halves, seconds_of
+from simulator.program.dealing_costs import GivenCosts, priced, room_of, samples, sharding_seconds
 from simulator.program.draft import Draft
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import Program, Resource
 from simulator.program.setting import Setting
 from simulator.program.step import Step
 from simulator.ranks.grid import Grid
-from simulator.workloads.micro_batches import by_row
+from simulator.workloads.micro_batches import MicroBatch, Pack, by_row
 from simulator.workloads.operators import Kernel
 from simulator.workloads.workload import Workload
 
@@ -103,7 +105,10 @@ def blueprint(
     setting = Setting(workload, software, grid, count, options.collapse, *progress, num_nodes=nodes)
     topology = build_topology(cluster)
     groups = communicators(cluster, grid, library)
-    if workload.data is not None:
+    if workload.deals:
+        packs, expected = _dealt(setting, groups, topology)
+        setting = replace(setting, num_micro_batches=len(packs), packs=packs, expected=expected)
+    elif workload.data is not None:
         setting.packs = by_row(workload, cluster.num_gpus)
     folded = groups.fold(setting.requests(), options.fold, setting.roles)
     pricings = _pricings(setting, folded, topology)
@@ -116,6 +121,39 @@ def blueprint(
     return Blueprint(setting, folded, pricings, tuple(stages.tolist()), [{} for _ in pricings])
 
 
+def _dealt(
+    setting: Setting, groups: Communicators, topology: Topology
+) -> tuple[tuple[MicroBatch, ...], float]:
+    """The micro-batches of documents that are dealt to groups of GPUs, and the seconds expected of them.
+
+    `setting` is used up for prices. Raises DescriptionError where a document finds no room.
+    """
+    workload, grid = setting.workload, setting.grid
+    dealing, longest = workload.plan.dealing, max(workload.documents)
+    widths = (grid.cp,) if dealing.groups == "static" else halves(grid.cp)
+    capacity = min(gpu.memory.total for gpu in topology.hardware)
+    room = dealing.tokens_per_gpu or room_of(setting, capacity, widths)
+    if widths[-1] * room < longest:
+        message = (
+            f"the longest document has {longest} tokens, but {widths[-1]} GPUs have room for {room} each"
+        )
+        raise DescriptionError([workload.fault("plan.cp", message)])
+    costs: Costs
+    if dealing.costs is not None:
+        costs, floor = GivenCosts(dealing.costs), 0.0
+    else:
+        setting.packs = samples(widths, room, longest, grid.dp * grid.cp)
+        pricings = _pricings(setting, groups.fold(setting.requests()), topology)
+        costs = priced(setting, pricings, widths, room, longest)
+        floor = max(sharding_seconds(setting, pricing) for pricing in pricings)
+    dealer = Dealer(grid.dp * grid.cp, widths, room, costs, floor)
+    step = dealer.deal(workload.documents, dealing.groups, dealing.rule)
+    packs = (
+        tuple(Pack(width, (lengths,) if lengths else ()) for width, lengths in one.groups) for one in step
+    )
+    return tuple(packs), seconds_of(step)
+
+
 def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology) -> list[ClassPricing]:
     """What operations cost each rank class."""
     setting.communicators = folded
@@ -125,7 +163,10 @@ def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology)
     known: dict[tuple[int, ...], dict[Kernel, tuple[float, ...]]] = {}
     pricings = []
     alike = len(set(gpus)) == 1
-    for rank_class, together in enumerate([(c,) for c in range(len(gpus))] if alike else lockstep(folded)):
+    axes = (*LOCKSTEP, *setting.context_axes)
+    for rank_class, together in enumerate(
+        [(c,) for c in range(len(gpus))] if alike else lockstep(folded, axes)
+    ):
         kinds = dict.fromkeys(gpus[other] for other in together)
         calibrations = [measured[kind] for kind in kinds]
         stage = int(stages[folded.representatives[rank_class]])
@@ -172,10 +213,10 @@ LOCKSTEP = ("tp", "cp", "ep")
 """Axes whose collectives stand between kernels: members of a group go through the same phases together."""
 
 
-def lockstep(folded: FoldedCommunicators) -> list[tuple[int, ...]]:
+def lockstep(folded: FoldedCommunicators, axes: Sequence[str] = LOCKSTEP) -> list[tuple[int, ...]]:
     """The rank classes, by rank class, that compute in lockstep with it (itself included)."""
     together = [{rank_class} for rank_class in range(folded.num_classes)]
-    for axis in LOCKSTEP:
+    for axis in axes:
         for rank_class in range(folded.num_classes):
             joined = set().union(*(together[other] for other in folded.classes(axis, rank_class)))
             for other in joined:

@@ -65,6 +65,8 @@ class Setting:
     """Steps of the whole job in one of its slowest replica's, where replicas do not wait for one another."""
     packs: tuple[MicroBatch, ...] = ()
     """What each group runs in each micro-batch where that differs (`Workload.data`)."""
+    expected: float | None = None
+    """Seconds that whoever dealt documents to groups expected of the micro-batches."""
     draft: Draft = field(init=False, repr=False)
     communicators: FoldedCommunicators = field(init=False, repr=False)
     _kept: dict[int, int] = field(init=False, repr=False, default_factory=dict)
@@ -169,6 +171,11 @@ class Setting:
     def distinct_packs(self) -> tuple[Pack | None, ...]:
         """Every pack of the step once; a single None where all micro-batches are alike."""
         return tuple(dict.fromkeys(pack for micro_batch in self.packs for pack in micro_batch)) or (None,)
+
+    @property
+    def context_axes(self) -> tuple[str, ...]:
+        """Axes of the groups that share documents."""
+        return tuple(dict.fromkeys(self.shard_of(pack).context_axis for pack in self.distinct_packs))
 
     @cached_property
     def roles(self) -> tuple[int, ...]:

@@ -62,7 +62,15 @@ def data_line(prediction: Prediction) -> str | None:
         f"{use['micro_batches']} micro-batches",
         f"{write.percent(use['padding'])} padding",
     ]
+    if prediction.workload.deals:
+        parts.append("groups " + " | ".join(map(_groups, use["groups"])))
     return " · ".join(parts)
+
+
+def _groups(widths: list[int]) -> str:
+    """`1 × 32 + 4 × 8`: how many groups of how many GPUs, the widest first."""
+    counts = {width: widths.count(width) for width in sorted(set(widths), reverse=True)}
+    return " + ".join(f"{count} × {width}" for width, count in counts.items())
 
 
 def headline(prediction: Prediction) -> list[tuple[str, str, str]]:

@@ -9,11 +9,15 @@ if TYPE_CHECKING:
 
 
 def data_use(setting: Setting) -> dict[str, Any]:
-    """`meta.data` of a prediction; `groups`: GPUs of each group that shares documents, by micro-batch."""
+    """`meta.data` of a prediction; `groups`: GPUs of each group that shares documents, by micro-batch.
+
+    `expected_s`: what the dealing of documents expected of the micro-batches.
+    """
     documents = setting.workload.documents
     shards = {pack: setting.shard_of(pack) for pack in setting.distinct_packs}
     held = [shards[pack] for micro_batch in setting.packs for pack in micro_batch]
     padded = sum(shard.micro_batch * shard.sequence_length for shard in held)
+    expected = {} if setting.expected is None else {"expected_s": setting.expected}
     return {
         "documents": len(documents),
         "tokens": sum(documents),
@@ -21,4 +25,5 @@ def data_use(setting: Setting) -> dict[str, Any]:
         "micro_batches": len(setting.packs),
         "padding": 1.0 - sum(documents) / padded,
         "groups": [[pack.degree for pack in micro_batch] for micro_batch in setting.packs],
+        **expected,
     }

@@ -59,10 +59,10 @@ def _seconds(prediction: Any, name: str) -> float:
     return seconds(prediction, name)
 
 
-def _collective(prediction: Any, op: str, size: float) -> float:
+def _collective(prediction: Any, op: str, size: float, axis: str = "dp_cp") -> float:
     from simulator.studies.measures import collective
 
-    return collective(prediction, op, size)
+    return collective(prediction, op, size, axis)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -22,12 +22,15 @@ def seconds(prediction: Prediction, name: str) -> float:
     return total / timeline.num_steps
 
 
-def collective(prediction: Prediction, op: str, size: float) -> float:
-    """Seconds of one collective over the data-parallel ranks, alone; `size` as `operators.Collective` counts it."""
+def collective(prediction: Prediction, op: str, size: float, axis: str = "dp_cp") -> float:
+    """Seconds of one collective, alone, over the data-parallel ranks or the first group of another axis of the grid.
+
+    `size` as `operators.Collective` counts it; `cp@d` is the axis of d neighbours.
+    """
     groups = prediction.built.communicators.communicators
-    members = groups.members("dp_cp")
+    members = groups.members(axis)
     if members.shape[1] < 2 or size <= 0.0:
         return 0.0
-    shapes, which = groups.shapes("dp_cp")
+    shapes, which = groups.shapes(axis)
     shape = shapes[int(which[0])]
-    return collective_seconds(groups.costs("dp_cp", op, float(size))[int(which[0])], shape)
+    return collective_seconds(groups.costs(axis, op, float(size))[int(which[0])], shape)

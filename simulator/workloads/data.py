@@ -22,10 +22,11 @@ class Data(Description):
         default="cut",
         description="Documents longer than sequence_length: cut there, or left out (others are drawn for them).",
     )
-    packing: Literal["none", "concatenate", "first_fit", "best_fit"] = Field(
+    packing: Literal["none", "concatenate", "first_fit", "best_fit", "dealt"] = Field(
         default="best_fit",
         description="Which documents share a row of sequence_length tokens: none; end to end, cut where a row is full; "
-        "in order, each into the first row with room; the longest first, each into the fullest row with room.",
+        "in order, each into the first row with room; the longest first, each into the fullest row with room. dealt: "
+        "no rows; documents go to groups of GPUs as plan.dealing says.",
     )
     padding: Literal["none", "longest", "full"] = Field(
         default="longest",

@@ -66,6 +66,7 @@ PACKINGS: dict[str, Callable[[Sequence[int], int], list[Row]]] = {
     "concatenate": end_to_end,
     "first_fit": first_fit,
     "best_fit": best_fit,
+    "dealt": one_each,
 }
 """Rule by name; every one takes documents and the tokens of a full row."""
 

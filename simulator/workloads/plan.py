@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from simulator.description.base import Description, Named
-from simulator.description.quantities import Bytes, Fraction
+from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
 from simulator.workloads.synchronisation import Synchronisation
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
@@ -145,6 +145,49 @@ class Offload(Description):
     )
 
 
+class DealingCosts(Description):
+    """What is expected of a group of `width` GPUs, as FlexSP puts it (Wang et al. 2025, equations 12 and 13).
+
+    (quadratic x length^2 + linear x length) / width + exchanged x length / (width x bandwidth[width]), summed over its
+    documents, + fixed.
+    """
+
+    quadratic: Seconds = Field(description="Compute per token of a document and token that it attends to.")
+    linear: Seconds = Field(description="Compute per token.")
+    fixed: Seconds = Field(description="Of a micro-batch, whatever it holds.")
+    exchanged: Bytes = Field(
+        description="What one token's heads send in all layers, forward and backward together."
+    )
+    bandwidth: dict[int, BytesPerSecond] = Field(
+        description="Bytes/s per GPU of that exchange in groups of so many GPUs."
+    )
+
+
+class Dealing(Description):
+    """How documents go to groups of GPUs that share them (`data.packing: dealt`)."""
+
+    groups: Literal["static", "adaptive", "mixed"] = Field(
+        default="mixed",
+        description="static: groups of cp GPUs; adaptive: of as many as is best for the step, up to cp; mixed: of "
+        "several widths side by side, up to cp (FlexSP).",
+    )
+    rule: Literal["balanced", "best_fit"] = Field(
+        default="balanced",
+        description="Which documents a group gets: balanced: those with which no group of the micro-batch takes long; "
+        "best_fit: as many as it has room for, the longest first (not for mixed groups).",
+    )
+    tokens_per_gpu: int | None = Field(
+        default=None,
+        gt=0,
+        description="Most tokens of a micro-batch on each GPU; as many as its memory holds if left out.",
+    )
+    costs: DealingCosts | None = Field(
+        default=None,
+        description="What the dealing expects of a group; what its kernels and exchanges are simulated to take if left "
+        "out.",
+    )
+
+
 class Plan(Named):
     """Ranks = tp (x tp_x x tp_z) x cp x dp x pp; ep and the tp of experts divide the plane of tp, cp and dp."""
 
@@ -215,6 +258,9 @@ class Plan(Named):
         default=None,
         gt=0,
         description="GPUs of cp that exchange heads for tokens, for context_exchange: usp.",
+    )
+    dealing: Dealing = Field(
+        default=Dealing(), description="How documents go to groups of GPUs, for data.packing: dealt."
     )
     zero: Literal[0, 1, 2, 3] = Field(
         default=0,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from simulator.description.faults import listing, suggestion
 from simulator.workloads.data import documents_of
 from simulator.workloads.operators import DTYPE_BYTES
+from simulator.workloads.plan import Dealing
 from simulator.workloads.synchronisation import Synchronisation, strides
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
     if plan.replica_batches != "even":
         yield from _check_uneven_batches(workload, dp)
         return
+    if workload.deals:
+        return  # check_dealing says what does not go with it
     samples = f"global_batch {workload.global_batch}"
     if workload.data is not None:
         samples = f"{len(workload.rows)} rows of documents"
@@ -252,6 +255,38 @@ def check_data(workload: Workload) -> Faults:
             f"{plan.context_exchange} does not go with a sliding window over documents of unequal length; use "
             "all_to_all or all_gather",
         )
+
+
+def check_dealing(workload: Workload) -> Faults:
+    """Groups that documents are dealt to: widths that halve down to one, and no pipeline through them."""
+    plan, data = workload.plan, workload.data
+    dealing = plan.dealing
+    if not workload.deals or data is None:
+        if dealing != Dealing():
+            yield "plan.dealing", "is for documents (data with packing: dealt)"
+        return
+    if plan.pp > 1:
+        yield "plan.pp", "must be 1 where documents are dealt to groups"
+    if plan.micro_batch > 1:
+        yield "plan.micro_batch", "must be 1 where documents are dealt: groups hold tokens, not samples"
+    if data.mask == "row" or data.padding == "full":
+        yield "data.packing", "dealt has no rows, which mask: row and padding: full are about"
+    if plan.attention == "unfused":
+        yield "plan.attention", "unfused attention computes rows, of which dealt documents have none"
+    if plan.context_exchange == "usp":
+        yield "plan.context_exchange", "usp has groups of one width; use all_to_all or ring"
+    if dealing.groups == "mixed" and dealing.rule == "best_fit":
+        yield "plan.dealing.rule", "best_fit fills groups of one width; mixed ones are balanced"
+    if dealing.groups != "static" and plan.cp & (plan.cp - 1):
+        yield "plan.cp", f"{plan.cp} is no power of two, which the widths of {dealing.groups} groups are"
+    widths = [2**i for i in range(1, plan.cp.bit_length())] if dealing.groups != "static" else [plan.cp]
+    if dealing.costs is not None:
+        missing = [width for width in widths if width > 1 and width not in dealing.costs.bandwidth]
+        if missing:
+            yield (
+                "plan.dealing.costs.bandwidth",
+                f"has no rate for groups of {listing(list(map(str, missing)))} GPUs",
+            )
 
 
 def check_context_exchange(workload: Workload) -> Faults:
@@ -502,6 +537,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_experts,
     check_sequence,
     check_data,
+    check_dealing,
     check_context_exchange,
     check_layers,
     check_schedule,

@@ -53,9 +53,19 @@ class Workload(Named):
         return [found for warn in WARNINGS for found in warn(self, flash, num_gpus)]
 
     def num_micro_batches(self, num_gpus: int) -> int:
-        """Micro-batches that each replica runs per step; the last may lack rows, with `data`."""
+        """Micro-batches that each replica runs per step; the last may lack rows, with `data`.
+
+        Where documents are dealt, they are known only with the cluster; this is how many there can be.
+        """
+        if self.deals:
+            return len(self.documents)
         together = self.plan.micro_batch * self.plan.contributing(num_gpus)
         return self.global_batch // together if self.data is None else -(-len(self.rows) // together)
+
+    @property
+    def deals(self) -> bool:
+        """Whether documents are dealt to groups of GPUs instead of being laid into rows."""
+        return self.data is not None and self.data.packing == "dealt"
 
     @property
     def documents(self) -> tuple[int, ...]:
