@@ -158,13 +158,14 @@ def room_of(setting: Setting, capacity: float, widths: Sequence[int]) -> int:
 
 
 def _room(setting: Setting, capacity: float, width: int) -> int:
-    low, high = 0, 1
-    while memory_of(setting, width, high) <= capacity:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if memory_of(setting, width, middle) <= capacity else (low, middle)
-    return low
+    """Memory grows linearly with tokens, but for those that fill groups up to what divides."""
+    few, many = 1024, 8192
+    used = memory_of(setting, width, few)
+    per_token = (memory_of(setting, width, many) - used) / (many - few)
+    room = max(0, int(few + (capacity - used) / per_token))
+    while room and memory_of(setting, width, room) > capacity:
+        room -= 1
+    return room
 
 
 def memory_of(setting: Setting, width: int, tokens: int) -> float:

@@ -59,7 +59,7 @@ def data_line(prediction: Prediction) -> str | None:
     parts = [
         f"{use['documents']:,} documents of {mean:,.0f} tokens, the longest {use['longest']:,}",
         f"packing {data.packing}",
-        f"{use['micro_batches']} micro-batches",
+        f"{use['micro_batches']} micro-batch{'es' if use['micro_batches'] > 1 else ''}",
         f"{write.percent(use['padding'])} padding",
     ]
     if prediction.workload.deals:

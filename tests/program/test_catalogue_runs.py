@@ -10,6 +10,8 @@ RUNS = {
     "mixtral-8x7b": ("hgx-h100-cluster", 32, True, "ep"),
     "qwen3-30b-a3b": ("hgx-h100-cluster", 16, True, "ep"),
     "llama3-8b-long": ("hgx-h100-cluster", 16, True, "cp"),
+    "llama3-8b-documents": ("hgx-h100-cluster", 8, True, "dp"),
+    "llama3-8b-mixed-lengths": ("hgx-h100-cluster", 64, True, "cp"),
     "llama2-70b-hybrid": ("hgx-h100-cluster", 128, True, "dp"),
     "llama3-70b-offload": ("hgx-h100-cluster", 16, True, "offload"),
     "resnet-50-groups": ("ethernet-64-oversubscribed", 128, True, "dp"),

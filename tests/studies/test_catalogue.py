@@ -8,7 +8,7 @@ from simulator.description import catalogue, load
 from simulator.studies.outcome import run_study
 from simulator.studies.pictures import figure_of
 
-LONG = ("axonn",)
+LONG = ("axonn", "flexsp")
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ GPUS = {
     "qwen3-30b-a3b": 16,
     "deepseek-v3": 1024,
     "llama3-8b-long": 16,
+    "llama3-8b-mixed-lengths": 64,
     "llama2-70b-hybrid": 128,
     "llama3-70b-offload": 16,
 }
