@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.costs.memory import stage_state
+from simulator.costs.memory import gradient_copies, stage_state
 from simulator.program.chains import chain_of
 from simulator.program.optimizer import parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
 from simulator.program.sharding import gathers, reductions
-from simulator.program.units import Unit, layer_units
+from simulator.program.units import Unit
 from simulator.workloads.micro_batches import MicroBatch, Pack
 from simulator.workloads.plan import DealingCosts
 
@@ -158,33 +158,40 @@ def room_of(setting: Setting, capacity: float, widths: Sequence[int]) -> int:
 
 
 def _room(setting: Setting, capacity: float, width: int) -> int:
-    """Memory grows linearly with tokens, but for those that fill groups up to what divides."""
-    few, many = 1024, 8192
-    used = memory_of(setting, width, few)
-    per_token = (memory_of(setting, width, many) - used) / (many - few)
-    room = max(0, int(few + (capacity - used) / per_token))
-    while room and memory_of(setting, width, room) > capacity:
-        room -= 1
-    return room
+    """By halving: more tokens never need less memory."""
+    low, high = 0, 1
+    while memory_of(setting, width, high) <= capacity:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if memory_of(setting, width, middle) <= capacity else (low, middle)
+    return low
 
 
 def memory_of(setting: Setting, width: int, tokens: int) -> float:
-    """Peak bytes of a GPU with that many tokens of a micro-batch, as the program's ledger has it.
+    """Peak bytes of a GPU with that many tokens of a micro-batch, as the program's ledger has it, or a little more.
 
-    All activations, the working memory of the layer that needs most, and gathered parameters: of a layer and those
-    that are prefetched, also where backward of one micro-batch ends and forward of the next begins.
+    Backward frees layer by layer: while one runs, it and all before it hold their activations. Under ZeRO-3 its
+    parameters are gathered, those that are prefetched are on their way, and its gradients are whole, as are those of
+    the layer behind it, which are being summed.
     """
     (content,) = setting.content_of(Pack(width, ((tokens * width,),)))[0]
-    layers = [placed.layer for placed in content.layers]
-    state = stage_state(layers, setting.workload, setting.shard, setting.grid.world).total
-    gathered = [_gathered_bytes(setting, unit) for unit in layer_units(content.layers)]
-    ahead = setting.plan.zero3.prefetch + 1
-    order = [*gathered[::-1], *gathered]
-    runs = (sum(order[start : start + ahead]) for start in range(len(order)))
-    needed = max(runs) if setting.plan.zero3.reshard_after_forward else sum(gathered)
-    software = setting.software.memory
-    dynamic = content.activation_bytes + content.transient_bytes + needed
-    return state + software.context + (1.0 + software.fragmentation) * dynamic
+    layers, software = [placed.layer for placed in content.layers], setting.software.memory
+    world = setting.grid.world
+    state = stage_state(layers, setting.workload, setting.shard, world).total
+    state += gradient_copies(layers, setting.workload, setting.shard, world, software)
+    units = content.units if setting.shards_parameters else (content.whole,)
+    gathered = [_gathered_bytes(setting, unit) for unit in units]
+    ahead, resharded = setting.plan.zero3.prefetch, setting.plan.zero3.reshard_after_forward
+    held = most = 0.0
+    for place, unit in enumerate(units):
+        held += unit.activation_bytes
+        coming = sum(gathered[max(0, place - ahead) : place]) * (1 + software.gather_copies)
+        there = gathered[place] + coming if resharded else sum(gathered)
+        behind = gathered[place + 1] if place + 1 < len(units) else 0.0
+        wide = 1.0 + setting.reduction_size / setting.gathered_size
+        most = max(most, held + unit.transient_bytes + there + gathered[place] + wide * behind)
+    return state + software.context + (1.0 + software.fragmentation) * most
 
 
 def _gathered_bytes(setting: Setting, unit: Unit) -> float:

@@ -239,7 +239,8 @@ def check_data(workload: Workload) -> Faults:
         documents_of(data, workload.global_batch, workload.sequence_length)
     except ValueError as error:
         yield "data.longer", str(error)
-    if model.attention_heads is None:
+    other_lengths = any(layer.length is not None for layer in model.layers())
+    if model.attention_heads is None or other_lengths:
         yield "data", f"{model.name or 'this model'} has no attention that tells documents apart"
     if plan.tensor_ranks > plan.tp:
         yield "data", "does not go with tp_x or tp_z, which split the samples of a micro-batch"
