@@ -39,6 +39,7 @@ GPUS = {
     "deepseek-v3": 1024,
     "llama3-8b-long": 16,
     "llama3-8b-mixed-lengths": 64,
+    "dlrm-mlperf": 16,
     "llama2-70b-hybrid": 128,
     "llama3-70b-offload": 16,
 }
