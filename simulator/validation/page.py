@@ -26,7 +26,7 @@ MISS = 0.10
 FIRST_SIGHT = (
     "`dgxc` and `dgxc_moe` (NVIDIA's benchmarking recipes 25.02 to 25.05: up to 2,304 H100 and 512 GB200) and",
     "`mlperf_training` (logs of MLPerf Training 3.1 to 5.1: 8 to 11,616 GPUs) were added when the models were done. At",
-    "first sight, nothing changed for them, their mean absolute errors were 4.9 %, 21.8 % and 7.6 %.",
+    "first sight, before anything was changed for them, their mean absolute errors were 5.4 %, 22.0 % and 10.3 %.",
 )
 
 
