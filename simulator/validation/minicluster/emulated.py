@@ -100,7 +100,7 @@ class _Run(torch.autograd.Function):
         return entering.new_zeros(layer.output_elements)
 
     @staticmethod
-    def backward(context: Any, *leaving: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(context: Any, *leaving: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
         (weight,) = context.saved_tensors
         layer = context.layer
         perform(layer.recipe.backward, layer.device, layer.communicator, f"{layer.recipe.name} backward")
