@@ -45,15 +45,17 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
     order = np.argsort(start, kind="stable")
     for kind, amount in timeline.seconds_by_kind(compute[order].tolist()).items():
         seconds[kind] = seconds.get(kind, 0.0) + amount
-    gaps, repeated = _gaps(start[order], end[order], timeline.simulated), timeline.repetition_of(rank_class)
+    times = 1.0 if timeline.times_run is None else float(timeline.times_run[compute].max(initial=1.0))
+    horizon = timeline.simulated / times  # its own step's end, where it does not wait for slower replicas
+    gaps, repeated = _gaps(start[order], end[order], horizon), timeline.repetition_of(rank_class)
     for kind in WAITED_FOR:
         tasks = [task for task in others if program.tasks[task].kind == kind]
         if tasks and len(gaps):
             busy = _union(timeline.start[tasks], timeline.end[tasks])
             before = _length(gaps, repeated)
             gaps = _without(gaps, busy)
-            seconds[kind] += before - _length(gaps, repeated)
-    seconds["bubble"] += _length(gaps, repeated)
+            seconds[kind] += times * (before - _length(gaps, repeated))
+    seconds["bubble"] += times * _length(gaps, repeated)
     return {kind: amount / timeline.num_steps for kind, amount in seconds.items()}
 
 

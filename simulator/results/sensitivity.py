@@ -39,7 +39,7 @@ def elasticities(built: Built) -> Callable[[Phase], tuple[Shares, str] | None]:
     found: dict[str, tuple[Shares, str]] = {}
 
     def of(phase: Phase) -> tuple[Shares, str] | None:
-        if phase.label not in operations or phase.kind in ("dp", "pp", "optimizer", "launch"):
+        if phase.label not in operations or phase.kind in ("dp", "pp", "offload", "optimizer", "launch"):
             return None
         if phase.label not in found:
             shares = [_shares(what, built) for what in operations[phase.label]]

@@ -65,6 +65,16 @@ class Model(Named):
         return None
 
     @property
+    def has_tables(self) -> bool:
+        """Whether it looks up rows of tables, whose gradients may be sparse."""
+        return False
+
+    @property
+    def deals_tables(self) -> bool:
+        """Whether those tables can be dealt out over GPUs."""
+        return False
+
+    @property
     def recomputable(self) -> tuple[str, ...]:
         """Groups of modules that selective recomputation may rerun."""
         blocks = {

@@ -146,7 +146,7 @@ def check_dealt_tables(workload: Workload, num_gpus: int) -> Faults:
     dp = plan.data_parallel(num_gpus)
     if plan.ep == dp or (plan.ep == 1 and plan.table_memory == "hbm"):
         return
-    if any(layer.parameters(workload.shard(frozenset(), None)).tables for layer in workload.model.layers()):
+    if workload.model.deals_tables:
         yield (
             "plan.ep",
             f"{plan.ep}: tables are dealt out over all replicas (dp {dp}), or stand on each GPU (1)",
@@ -447,9 +447,7 @@ def _is_set(synchronisation: Synchronisation, option: str) -> bool:
 def _check_servers(workload: Workload) -> Faults:
     """What servers hold is not shared out too, and sparse gradients need tables."""
     plan, synchronisation, key = workload.plan, workload.plan.synchronisation, "plan.synchronisation"
-    if synchronisation.sparse != "dense" and not any(
-        layer.parameters(workload.shard(frozenset(), None)).tables for layer in workload.model.layers()
-    ):
+    if synchronisation.sparse != "dense" and not workload.model.has_tables:
         yield f"{key}.sparse", f"{synchronisation.sparse} needs a model with tables; this one has none"
     if synchronisation.scheme == "asp" and (
         synchronisation.dense != "servers" or synchronisation.sparse == "gathered"
@@ -476,9 +474,7 @@ def check_tables(workload: Workload) -> Faults:
     plan = workload.plan
     if plan.table_memory == "hbm":
         return
-    if not any(
-        layer.parameters(workload.shard(frozenset(), None)).tables for layer in workload.model.layers()
-    ):
+    if not workload.model.deals_tables:
         yield (
             "plan.table_memory",
             f"{plan.table_memory}: {workload.model.name or 'the model'} has no tables to deal out",

@@ -12,6 +12,7 @@ from simulator.engine.timeline import Timeline
 from simulator.hardware.cluster import Cluster
 from simulator.program.builder import BuildOptions, Built, blueprint
 from simulator.program.host_copies import LATENCY
+from simulator.results.breakdown import breakdown
 from simulator.simulation import SimulationOptions, run
 from simulator.workloads.modules.lookup import distinct_rows
 from simulator.workloads.workload import Workload
@@ -157,6 +158,18 @@ def test_unequal_replicas_add_up_their_rates(slow: int, fast: int) -> None:
     assert timeline.step_seconds == pytest.approx(expected, rel=0.05)
     waiting = step({"dense": "servers"}, mixed, job)[1].makespan
     assert timeline.step_seconds < waiting
+
+
+def test_unequal_replicas_are_busy_all_the_time() -> None:
+    """Fast and slow ones alike: what each does in a step of the job adds up to that step."""
+    mixed, job = mixed_cluster(2, 2, 1, dict(FABRICS[0])), workload(global_batch=4, hidden=1024)
+    built, timeline = step({"scheme": "asp", "dense": "servers"}, mixed, job)
+    assert built.communicators.num_classes > 1
+    for rank_class in range(built.communicators.num_classes):
+        found = breakdown(built.program, timeline, rank_class)
+        assert sum(found.values()) == pytest.approx(timeline.step_seconds, rel=1e-9)
+        assert found["bubble"] < 0.02 * timeline.step_seconds
+        assert min(found.values()) >= 0.0
 
 
 def test_rows_travel_instead_of_tables() -> None:

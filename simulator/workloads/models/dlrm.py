@@ -43,6 +43,14 @@ class DLRM(Model):
         return False
 
     @property
+    def has_tables(self) -> bool:
+        return True
+
+    @property
+    def deals_tables(self) -> bool:
+        return True
+
+    @property
     def all_tables(self) -> tuple[Table, ...]:
         """Every table by itself."""
         return tuple(

@@ -10,7 +10,7 @@ from pydantic import Field
 from simulator.description.base import Description
 from simulator.workloads.layers import Layer
 from simulator.workloads.model import FAMILIES, Faults, Model
-from simulator.workloads.modules.graph_operators import OPERATORS, GraphOperator
+from simulator.workloads.modules.graph_operators import OPERATORS, GraphOperator, LookupOperator
 
 
 class GraphLayer(Description):
@@ -47,6 +47,10 @@ class Graph(Model):
     @property
     def counts_tokens(self) -> bool:
         return not self.samples
+
+    @property
+    def has_tables(self) -> bool:
+        return any(isinstance(one, LookupOperator) for layer in self.stack for one in layer.operators)
 
     def faults(self) -> Faults:
         kinds = [layer.kind for layer in self.stack]
