@@ -32,6 +32,7 @@ BOUNDS: Bounds = {
 }
 START: dict[str, float] = {
     "efficiency": 0.75,
+    "uneven": 1.0,
     "softmax_flops": 100.0,
     "block": 128,
     "block_overhead": 1e-6,
@@ -43,6 +44,8 @@ START: dict[str, float] = {
     "throttle_time": 2e-3,
 }
 ROWS = 1200
+UNEVEN = (1.0, 1.5)
+DIRECTIONS, BOTH = ("forward", "backward"), "both"
 SHARED = ("softmax_flops", "latency", "extra_traffic")
 """What kernels of all head sizes have in common where there are only some tens of rows for each."""
 
@@ -56,35 +59,55 @@ def fit_serving(rows: pd.DataFrame, chip: Chip) -> Table:
     return found
 
 
-def fit_training(rows: pd.DataFrame, chip: Chip, at: Sequence[int]) -> Table:
-    """Parameters at head sizes `at` from rows of one direction: an efficiency each, the rest in common.
+def fit_training(rows: pd.DataFrame, chip: Chip, at: Sequence[int]) -> dict[str, Table]:
+    """Parameters by direction at head sizes `at`: an efficiency each, the rest of a direction in common.
 
-    A row belongs to the nearest of these head sizes (after padding).
+    `direction` of a row is forward, backward or both, one after the other. A row belongs to the nearest of the head
+    sizes (after padding).
     """
     rows = rows.reset_index(drop=True)
-    nearest = np.array([_nearest(at, size) for size in rows.head_dim])
-    bounds = {name: BOUNDS[name] for name in SHARED}
-    bounds |= {f"efficiency {size}": BOUNDS["efficiency"] for size in at}
-    start = {**START, **{f"efficiency {size}": 0.7 for size in at}, "block_overhead": 0.0, "throttle": 0.0}
+    directions = [one for one in DIRECTIONS if rows.direction.isin([one, BOTH]).any()]
+    sizes = [f"efficiency {size}" for size in at]
+    uneven = {"uneven": UNEVEN} if (rows.head_dim % HEAD_STEP).any() else {}
+    if rows.direction.eq(BOTH).any():
+        uneven["imbalance"] = BOUNDS["imbalance"]
+    one_way = {
+        **{name: BOUNDS[name] for name in SHARED},
+        **uneven,
+        **dict.fromkeys(sizes, BOUNDS["efficiency"]),
+    }
+    first = {**START, **dict.fromkeys(sizes, 0.7), "block_overhead": 0.0, "throttle": 0.0}
+    bounds = {f"{way} {name}": limits for way in directions for name, limits in one_way.items()}
+    start = {f"{way} {name}": value for way in directions for name, value in first.items()}
 
-    def table(values: Mapping[str, float]) -> Table:
-        common: dict[str, Any] = {name: values[name] for name in START}
-        return {
-            size: AttentionParameters.model_construct(
-                **{**common, "efficiency": values[f"efficiency {size}"]}
-            )
-            for size in at
-        }
+    def tables(values: Mapping[str, float]) -> dict[str, Table]:
+        return {way: _table({name: values[f"{way} {name}"] for name in first}, at) for way in directions}
 
-    def predict(values: dict[str, float]) -> Array:
-        out, found = np.empty(len(rows)), table(values)
-        for size in at:
-            mine = nearest == size
-            out[mine] = predicted(rows[mine], chip, {size: found[size]})
-        return out
+    values = fit_parameters(
+        lambda values: predicted_training(rows, chip, tables(values)), rows.seconds.to_numpy(), bounds, start
+    )
+    return {
+        way: {size: _parameters(found.model_dump()) for size, found in table.items()}
+        for way, table in tables(values).items()
+    }
 
-    values = fit_parameters(predict, rows.seconds.to_numpy(), bounds, start)
-    return {size: _parameters(parameters.model_dump()) for size, parameters in table(values).items()}
+
+def _table(values: Mapping[str, float], at: Sequence[int]) -> Table:
+    shared: dict[str, Any] = {name: values[name] for name in START}
+    return {
+        size: AttentionParameters.model_construct(**{**shared, "efficiency": values[f"efficiency {size}"]})
+        for size in at
+    }
+
+
+def predicted_training(rows: pd.DataFrame, chip: Chip, tables: Mapping[str, Table]) -> Array:
+    """Predicted seconds of rows of either direction, and of both together."""
+    out = np.zeros(len(rows))
+    for way, table in tables.items():
+        mine = rows.direction.isin([way, BOTH]).to_numpy()
+        if mine.any():
+            out[mine] += predicted(rows[mine].assign(direction=way), chip, table)
+    return out
 
 
 def predicted(rows: pd.DataFrame, chip: Chip, table: Mapping[int, AttentionParameters]) -> Array:
@@ -146,8 +169,3 @@ def _fitted(rows: pd.DataFrame, chip: Chip, bounds: Bounds) -> dict[str, float]:
 def _parameters(values: Mapping[str, float]) -> AttentionParameters:
     kept: dict[str, Any] = {**rounded(values), "block": int(values["block"])}
     return AttentionParameters(**kept)
-
-
-def _nearest(sizes: Sequence[int], head_dim: float) -> int:
-    padded = HEAD_STEP * np.ceil(head_dim / HEAD_STEP)
-    return min(sizes, key=lambda size: (abs(np.log(size / padded)), -size))

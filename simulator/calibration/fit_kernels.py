@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from simulator.calibration import fit_attention, fit_gemm, fit_memory
 from simulator.calibration.relative_fit import relative_error
@@ -27,7 +28,8 @@ from simulator.hardware.gpu import GPU
 from simulator.validation import kernel_data
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from simulator.calibration.fit_attention import Table
+    from simulator.validation.kernel_data import Mask
 
 
 Speeds = dict[str, float | dict[int, float]]
@@ -44,7 +46,7 @@ class Recipe:
     implementations: Speeds
 
 
-AMPERE: Speeds = {"flash1": {64: 0.67, 128: 0.53}, "flash2": 1.0, "flash3": 1.0, "cudnn": 1.0}
+AMPERE: Speeds = {"flash1": {64: 0.6, 128: 0.47}, "flash2": 1.0, "flash3": 1.0, "cudnn": 1.0}
 HOPPER: Speeds = {"flash1": {64: 0.33, 128: 0.27}, "flash2": 0.55, "flash3": 0.95, "cudnn": 1.0}
 BLACKWELL: Speeds = {"flash1": 0.14, "flash2": 0.27, "flash3": 0.27, "cudnn": 1.0}
 BLOCK = {"fp8": "fp8", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
@@ -93,7 +95,8 @@ SERVING = (
     "causal context attention in TensorRT-LLM, cache writes included (ai-dynamo/aiconfigurator, 2026-08)"
 )
 TRAINING = {
-    "a100-sxm-80": "FlashAttention-2 without mask, fp16 (DebarghaG/estimate-train-time, Perlmutter, 2026-01)",
+    "a100-sxm-80": "FlashAttention-2: without mask, fp16 (DebarghaG/estimate-train-time, Perlmutter, 2026-01) and the "
+    "charts of both directions together (Dao 2023)",
     "h200": "cuDNN attention (NVIDIA/cudnn-frontend benchmarks, 2026-02)",
     "gb200": "cuDNN attention (NVIDIA/cudnn-frontend benchmarks, 2026-04)",
 }
@@ -217,35 +220,49 @@ def _attention(
     made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe, lender: KernelCalibration | None
 ) -> AttentionCalibration:
     tables: dict[str, dict[int, AttentionParameters]] = {}
+    if gpu.name in TRAINING:
+        tables |= _training_attention(made, gpu, chip, recipe)
+    if gpu.name in kernel_data.FUSED_HEAD_SIZES:
+        rows = kernel_data.attention(gpu.name, "serving")
+        held = kernel_data.held_attention(rows)
+        tables["serving"] = fit_attention.fit_serving(rows[~held], chip)
+        _judge_attention(made, "serving", rows, held, chip, tables["serving"], SERVING)
     for part in ("forward", "backward", "serving"):
-        measured = gpu.name in (kernel_data.FUSED_HEAD_SIZES if part == "serving" else TRAINING)
-        if not measured:
+        if part not in tables:
             made.borrow(f"attention.{part}", lender)
             tables[part] = getattr(lender.attention, part) if lender else {}
-            continue
-        rows = kernel_data.attention(gpu.name, part)
-        held = kernel_data.held_attention(rows)
-        seen, unseen = rows[~held], rows[held]
-        if part == "serving":
-            found = fit_attention.fit_serving(seen, chip)
-        else:
-            padded = set(np.ceil(seen.head_dim / fit_attention.HEAD_STEP) * fit_attention.HEAD_STEP)
-            found = fit_attention.fit_training(seen, chip, [h for h in recipe.training_heads if h in padded])
-        note = SERVING if part == "serving" else TRAINING[gpu.name]
-        tables[part] = found
-        made.fits[f"attention.{part}"] = Fit(
-            rows=len(seen),
-            error=relative_error(fit_attention.predicted(seen, chip, found), seen.seconds.to_numpy()),
-            holdout={
-                "head counts" if part == "serving" else "shapes": relative_error(
-                    fit_attention.predicted(unseen, chip, found), unseen.seconds.to_numpy()
-                )
-            },
-            note=note,
-        )
-        made.sources[f"attention.{part}"] = f"measured: {note}"
     made.sources["attention.implementations"] = IMPLEMENTATIONS
     return AttentionCalibration(**tables, implementations=recipe.implementations)
+
+
+def _training_attention(
+    made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe
+) -> dict[str, dict[int, AttentionParameters]]:
+    """Both directions, which charts of their sum tie together."""
+    parts = {way: kernel_data.attention(gpu.name, way) for way in fit_attention.DIRECTIONS}
+    held = {way: kernel_data.held_attention(rows) for way, rows in parts.items()}
+    charts = kernel_data.published_attention(gpu.name)
+    charts = charts[~kernel_data.held_attention(charts)] if len(charts) else charts
+    seen = pd.concat([*(rows[~held[way]] for way, rows in parts.items()), charts], ignore_index=True)
+    padded = set(np.ceil(seen.head_dim / fit_attention.HEAD_STEP) * fit_attention.HEAD_STEP)
+    tables = fit_attention.fit_training(seen, chip, [h for h in recipe.training_heads if h in padded])
+    for way, rows in parts.items():
+        _judge_attention(made, way, rows, held[way], chip, tables[way], TRAINING[gpu.name])
+    return tables
+
+
+def _judge_attention(
+    made: _Parts, part: str, rows: pd.DataFrame, held: Mask, chip: Chip, found: Table, note: str
+) -> None:
+    seen, unseen = (
+        relative_error(fit_attention.predicted(some, chip, found), some.seconds.to_numpy())
+        for some in (rows[~held], rows[held])
+    )
+    what = "head counts" if part == "serving" else "shapes"
+    made.fits[f"attention.{part}"] = Fit(
+        rows=int((~held).sum()), error=seen, holdout={what: unseen}, note=note
+    )
+    made.sources[f"attention.{part}"] = f"measured: {note}"
 
 
 IMPLEMENTATIONS = (

@@ -15,7 +15,7 @@ import numpy as np
 from simulator.calibration import fit_attention, fit_gemm, fit_memory
 from simulator.calibration.microbenchmarks.store import Measurement, read_results
 from simulator.calibration.relative_fit import relative_error
-from simulator.costs.kernels.calibration import AttentionParameters, Fit, KernelCalibration
+from simulator.costs.kernels.calibration import Fit, KernelCalibration
 from simulator.costs.kernels.chip import Chip, chip_of
 from simulator.costs.kernels.transfer import gemm_parameters
 from simulator.hardware.gpu import GPU
@@ -93,7 +93,7 @@ def _with_attention(
         sizes = sorted(int(str(size)) for size, some in own.groupby("head_dim") if len(some) > 1)
         if len(own) < len(fit_attention.SHARED) + len(sizes) or not sizes:
             continue
-        found: dict[int, AttentionParameters] = fit_attention.fit_training(own, chip, sizes)
+        found = fit_attention.fit_training(own, chip, sizes)[str(direction)]
         times = fit_attention.predicted(own, chip, found)
         attention = calibration.attention.model_copy(update={str(direction): found})
         calibration = _joined(calibration, f"attention.{direction}", own, times, note, attention=attention)

@@ -110,6 +110,25 @@ def training_attention(gpu: str) -> pd.DataFrame:
     return rows.assign(seconds=rows.us * 1e-6).reset_index(drop=True)
 
 
+def published_attention(gpu: str) -> pd.DataFrame:
+    """FlashAttention-2 forward and backward together, as its authors' charts have them: shapes, causal, seconds."""
+    rows = table("attention_published", "csv")
+    rows = rows[(rows.gpu == gpu) & (rows.implementation == "flash2")]
+    heads, batch, causal = 2048 // rows.head_dim, 16384 // rows.seq, rows.causal == 1
+    flops = 3.5 * 4.0 * batch * heads * rows.seq.astype(float) ** 2 * rows.head_dim * (1 - causal / 2)
+    made = rows.assign(
+        dtype="bf16",
+        direction="both",
+        causal=causal,
+        batch=batch,
+        heads=heads,
+        kv_heads=heads,
+        head_dim_v=rows.head_dim,
+        seconds=flops / (rows.tflops * 1e12),
+    )
+    return made.rename(columns={"seq": "seq_q"}).assign(seq_kv=rows.seq).reset_index(drop=True)
+
+
 def attention(gpu: str, part: str) -> pd.DataFrame:
     """Attention of one `part` of a calibration: serving, or forward or backward training in 16-bit formats."""
     if part == "serving":

@@ -38,6 +38,8 @@ def held_out() -> Iterator[Judged]:
         for part in ("serving", "forward", "backward"):
             if f"attention.{part}" in calibration.fits:
                 yield from _rows(f"{gpu} attention {part}", *_attention(gpu, part, chip, calibration))
+        if "attention.forward" in calibration.fits:
+            yield from _rows(f"{gpu} attention both", *_published(gpu, chip, calibration))
         if "memory" in calibration.fits:
             yield from _rows(f"{gpu} memory-bound", *_memory_bound(gpu, chip, calibration))
     yield from unfitted()
@@ -121,6 +123,14 @@ def _attention(gpu: str, part: str, chip: Chip, calibration: KernelCalibration) 
     rows = kernel_data.attention(gpu, part)
     rows = rows[kernel_data.held_attention(rows)].reset_index(drop=True)
     return rows, fit_attention.predicted(rows, chip, getattr(calibration.attention, part))
+
+
+def _published(gpu: str, chip: Chip, calibration: KernelCalibration) -> tuple[pd.DataFrame, Array]:
+    rows = kernel_data.published_attention(gpu)
+    rows = rows[kernel_data.held_attention(rows)].reset_index(drop=True) if len(rows) else rows
+    measured = calibration.attention
+    tables = {"forward": measured.forward, "backward": measured.backward}
+    return rows, fit_attention.predicted_training(rows, chip, tables)
 
 
 def _memory_bound(gpu: str, chip: Chip, calibration: KernelCalibration) -> tuple[pd.DataFrame, Array]:

@@ -73,7 +73,7 @@ def test_an_attention_fit_predicts_what_made_it() -> None:
     true = calibration("h200").attention.backward
     rows = kernel_data.attention("h200", "backward")
     rows = rows.assign(seconds=fit_attention.predicted(rows, chip("h200"), true))
-    found = fit_attention.fit_training(rows, chip("h200"), sorted(true))
+    found = fit_attention.fit_training(rows, chip("h200"), sorted(true))["backward"]
     assert relative_error(fit_attention.predicted(rows, chip("h200"), found), rows.seconds.to_numpy()) < 0.01
 
 

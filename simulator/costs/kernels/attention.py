@@ -1,6 +1,6 @@
 """How long does fused ("flash") attention take? Thread blocks of query rows, each passing over its keys.
 
-    block  = scores it computes * (2*(d + dv)*products/efficiency + softmax_flops) / (peak/sms) + block_overhead
+    block  = scores it computes * (2*(d + dv)*products*uneven/efficiency + softmax_flops) / (peak/sms) + block_overhead
     time   = blocks spread over the SMs + the exposed part of the longest + passes over the tensors + latency
     clock  : as of GEMMs (`gemm.throttled`)
 
@@ -55,7 +55,8 @@ def attention_seconds(
     p, sm_rate = parameters, chip.peak(dtype) / chip.sms
     products = BACKWARD_PRODUCTS if backward else 1.0
     width = HEAD_STEP * (np.ceil(d / HEAD_STEP) + np.ceil(dv / HEAD_STEP))
-    score = (2 * width * products / p.efficiency + p.softmax_flops) / sm_rate
+    checked = np.where((d % HEAD_STEP != 0) | (dv % HEAD_STEP != 0), p.uneven, 1.0)
+    score = (2 * width * products / p.efficiency * checked + p.softmax_flops) / sm_rate
 
     rows = np.minimum(p.block, sq)
     total, most = (_sum_of_last, _max_of_last) if together else (_each, _each)

@@ -46,6 +46,12 @@ class AttentionParameters(Description):
     """Parameters of `attention.py` for one head size and direction."""
 
     efficiency: Positive = Field(description="Of peak, in the matrix products.")
+    uneven: float = Field(
+        default=1.0,
+        ge=1,
+        description="Time of the products of heads that are no multiple of 32, whose bounds are checked in every "
+        "step, over that of the size they are padded to.",
+    )
     softmax_flops: NotNegative = Field(
         description="What one score costs besides the products, in FLOPs at peak."
     )

@@ -81,3 +81,23 @@ def test_long_sequences_reach_what_training_libraries_publish() -> None:
     assert flops / float(seconds("a100-sxm-80", 1, 32, 16384, 128, causal=False)) == pytest.approx(
         200e12, rel=0.15
     )
+
+
+@given(HEADS, LENGTHS, st.integers(1, 256), st.booleans())
+def test_a_head_costs_no_less_than_the_same_padded(heads, length, head_dim, backward) -> None:
+    padded = 32 * -(-head_dim // 32)
+    table = calibration("a100-sxm-80").attention
+    parameters = for_head_size(table.backward if backward else table.forward, padded)
+    own, whole = (
+        attention_seconds(
+            batch=1, heads=heads, kv_heads=heads, seq_q=length, seq_kv=length, head_dim=size, head_dim_v=size,
+            causal=True, backward=backward, dtype="bf16", chip=chip("a100-sxm-80"), parameters=parameters,
+        )
+        for size in (head_dim, padded)
+    )  # fmt: skip
+    products = parameters.uneven if head_dim % 32 else 1.0
+    moved = 4 * 2.0 * heads * length * (padded - head_dim) * (2 if backward else 1)
+    assert (
+        float(whole) - parameters.extra_traffic * moved / chip("a100-sxm-80").bandwidth <= float(own) * 1.0001
+    )
+    assert float(own) <= float(whole) * products * 1.0001
