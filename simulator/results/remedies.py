@@ -1,21 +1,24 @@
 """What change of the plan would make it fit, and what would it cost? Tried, not guessed.
 
-Changes are tried alone first, then in combinations, until some fit.
+Changes are tried alone first, then in combinations, until some fit. The closed form of memory (`sweeps.bound`) sorts
+out what cannot fit; the rest is simulated, the fastest by its bound first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simulator.costs.memory import state_rule
 from simulator.simulation import simulate
+from simulator.sweeps.given_plans import bounds_of
 from simulator.workloads.plan_checks import WORKLOAD_CHECKS
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
     from simulator.results.prediction import Prediction
+    from simulator.sweeps.bound import Bounds
     from simulator.workloads.plan import Plan
     from simulator.workloads.workload import Workload
 
@@ -23,6 +26,8 @@ Change = tuple[tuple[str, Any], ...]
 """Keys of the plan and their new values."""
 
 MOST_CHANGES = 3
+SLOWEST = 1.25
+"""Plans this much slower than the best remedy are of no use beside it."""
 BEAM = 2
 """Combinations grow from the changes that came nearest to fitting, so many of them at a time."""
 
@@ -50,28 +55,61 @@ class Remedy:
 
 
 def remedies(cluster: Cluster, workload: Workload, most: int = 5) -> tuple[Remedy, ...]:
-    """The fastest plans, at most `most`, that fit after as few changes as possible; empty if none was found."""
+    """The fastest plans, at most `most`, that fit after as few changes as possible; empty if none was found.
+
+    Plans that can be no faster than SLOWEST x the fastest are not among them.
+    """
     if needed_gpus(cluster, workload) > cluster.num_gpus:
         return ()
     beam: list[Change] = [()]
     seen: set[Change] = set()
     for _ in range(MOST_CHANGES):
-        tried: list[tuple[float, Change, Prediction]] = []
-        for change in beam:
-            for step in single_changes(_apply(workload, change).plan):
-                both = tuple(sorted({**dict(change), **dict(step)}.items()))
-                if both in seen or set(dict(step)) & set(dict(change)):
-                    continue
-                seen.add(both)
-                candidate = _apply(workload, both)
-                if not _senseless(cluster, candidate):
-                    prediction = simulate(cluster, candidate)
-                    tried.append((prediction.memory.fullest.share, both, prediction))
-        found = [_remedy(change, prediction) for share, change, prediction in tried if share <= 1.0]
+        tried = [
+            change
+            for change in _longer(workload, beam, seen)
+            if not _senseless(cluster, _apply(workload, change))
+        ]
+        plans = [_apply(workload, change).plan for change in tried]
+        bounds = bounds_of(cluster, workload, plans)
+        found, share = _fitting(cluster, workload, tried, bounds, most)
         if found:
-            return tuple(sorted(found, key=lambda one: one.step_time_s)[:most])
-        beam = [change for _, change, _ in sorted(tried, key=lambda one: (one[0], str(one[1])))[:BEAM]]
+            return tuple(found)
+        order = sorted(range(len(tried)), key=lambda one: (share[one], str(tried[one])))
+        beam = [tried[one] for one in order[:BEAM]]
     return ()
+
+
+def _longer(workload: Workload, changes: Sequence[Change], seen: set[Change]) -> Iterator[Change]:
+    """Every change with one more added, which then counts as seen."""
+    for change in changes:
+        for step in single_changes(_apply(workload, change).plan):
+            both = tuple(sorted({**dict(change), **dict(step)}.items()))
+            if both not in seen and not set(dict(step)) & set(dict(change)):
+                seen.add(both)
+                yield both
+
+
+def _fitting(
+    cluster: Cluster, workload: Workload, changes: Sequence[Change], bounds: Bounds, most: int
+) -> tuple[list[Remedy], list[float]]:
+    """The fastest of the changed plans that fit, and the share of memory that each needs at least.
+
+    What does not fit by its bound is not simulated, nor what can be no faster than those that are found.
+    """
+    capacity = max(group.node.gpu.memory.total for group in cluster.node_groups)
+    share = [float(peak) / capacity for peak in bounds.peak_bytes]
+    found: list[Remedy] = []
+    for one in bounds.step_time.argsort(kind="stable").tolist():
+        least = float(bounds.step_time[one])
+        beyond = found and least > SLOWEST * found[0].step_time_s
+        if share[one] > 1.0 or beyond or (len(found) == most and least >= found[-1].step_time_s):
+            continue
+        prediction = simulate(cluster, _apply(workload, changes[one]))
+        share[one] = prediction.memory.fullest.share
+        if prediction.memory.fits:
+            found.append(_remedy(changes[one], prediction))
+            found = sorted(found, key=lambda one: one.step_time_s)[:most]
+    return found, share
 
 
 def needed_gpus(cluster: Cluster, workload: Workload) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from simulator.description.faults import DescriptionError
 from simulator.simulation import simulate
 from simulator.sweeps.bound import Bound, Bounds
+from simulator.sweeps.given_plans import unbounded
 from simulator.sweeps.objectives import Constraint, Objective
 from simulator.sweeps.price_book import PriceBook
 from simulator.sweeps.processes import Pool, Task, serial
@@ -127,31 +128,21 @@ def search(
 ) -> SearchResult:
     """The `top` best plans of `workload` on all GPUs of `cluster`.
 
-    Raises KeyFaults for a constraint on a key that predictions do not have, DescriptionError for a workload whose
-    micro-batches differ (the bound is that of equal ones) and for ways of synchronisation that have no bound.
+    Raises KeyFaults for a constraint on a key that predictions do not have, DescriptionError for settings that the
+    bound does not know.
     """
     began = perf_counter()
-    if workload.data is not None:
+    unknown = unbounded(workload)
+    if unknown is not None:
+        key, what = unknown
         message = (
-            "search compares plans of equal micro-batches; leave data out, or compare plans with a sweep"
-        )
-        raise DescriptionError([workload.fault("data", message)])
-    synchronisation = workload.plan.synchronisation
-    if workload.plan.table_memory != "hbm":
-        message = (
-            f"tables in {workload.plan.table_memory} memory have no lower bound; compare plans with a sweep"
-        )
-        raise DescriptionError([workload.fault("plan.table_memory", message)])
-    if not synchronisation.has_bound:
-        key, what = "plan.synchronisation", synchronisation.what
-        message = (
-            f"{what} has no lower bound, so nothing proves a plan the best; `clustersim sweep` compares plans"
+            f"{what} no lower bound, so nothing proves a plan the best; `clustersim sweep` compares plans"
         )
         raise DescriptionError([workload.fault(key, message)])
     known = plans(workload, cluster.num_gpus, space)
     bound = Bound(PriceBook(cluster, workload))
     peak = bound.peak_bytes(known.table)
-    fitting = np.flatnonzero(peak <= max(group.node.gpu.memory.capacity for group in cluster.node_groups))
+    fitting = np.flatnonzero(peak <= max(group.node.gpu.memory.total for group in cluster.node_groups))
     times = bound.times(known.table.take(fitting))
     bounds = Bounds(times.step_time, peak[fitting], times.kernel_seconds)
     least = objective.bound(cluster, bounds)

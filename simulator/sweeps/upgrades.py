@@ -6,14 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from simulator.description.faults import DescriptionError
 from simulator.simulation import simulate
-from simulator.sweeps.bound import Bound
 from simulator.sweeps.changes import Design
-from simulator.sweeps.plan_table import table_of
-from simulator.sweeps.price_book import PriceBook
+from simulator.sweeps.given_plans import bounds_of
 from simulator.workloads.plan import Plan
 from simulator.workloads.plan_checks import WORKLOAD_CHECKS
 
@@ -80,12 +76,7 @@ def plan_changes(design: Design, step_time: float, most: int = 3) -> list[Change
     candidates = [(change, plan) for change, plan in _neighbours(design.workload.plan) if _runs(design, plan)]
     if not candidates:
         return []
-    plan = design.workload.plan
-    if plan.synchronisation.has_bound and plan.table_memory == "hbm":
-        table = table_of(design.workload, design.cluster.num_gpus, [plan for _, plan in candidates])
-        least = Bound(PriceBook(design.cluster, design.workload)).times(table).step_time
-    else:
-        least = np.zeros(len(candidates))
+    least = bounds_of(design.cluster, design.workload, [plan for _, plan in candidates]).step_time
     found: list[Change] = []
     for index in least.argsort(kind="stable").tolist():
         if len(found) >= most and least[index] >= sorted(change.step_time for change in found)[most - 1]:
