@@ -93,8 +93,13 @@ def kept_part(fraction: float, num_sharers: int) -> float:
     return 1.0 - fraction + fraction / num_sharers
 
 
-def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> StateBytes:
-    """State of one GPU's layers; experts are shared out over the ranks that hold the same ones."""
+def stage_state(
+    layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int, part: float = 1.0
+) -> StateBytes:
+    """State of one GPU's layers; experts are shared out over the ranks that hold the same ones.
+
+    `part`: its shard over the mean, where ZeRO-3's shards are unequal.
+    """
     plan, rule = workload.plan, state_rule(workload)
     sharers, expert_sharers = num_sharers(workload, num_gpus)
     total = StateBytes(0.0, 0.0, 0.0)
@@ -105,6 +110,7 @@ def stage_state(layers: Sequence[Layer], workload: Workload, shard: Shard, num_g
         total += state_bytes(count.total - count.experts, rule, sharers, fraction)
         total += state_bytes(count.experts, rule, expert_sharers, fraction)
         whole += count
+    total = StateBytes(total.parameters * part, total.gradients * part, total.optimizer * part)
     narrow = _wide_parts(whole, workload, shard) + _copies(whole, workload, shard, rule)
     copies = StateBytes(narrow, _unsent(whole, workload, rule), 0.0)
     if plan.synchronisation.dense == "servers":  # which keep the optimizer's state

@@ -105,6 +105,7 @@ def blueprint(
     setting = Setting(workload, software, grid, count, options.collapse, *progress, num_nodes=nodes)
     topology = build_topology(cluster)
     groups = communicators(cluster, grid, library)
+    setting.parts = _parts(setting, topology)
     if workload.deals:
         packs, expected = _dealt(setting, groups, topology)
         setting = replace(setting, num_micro_batches=len(packs), packs=packs, expected=expected)
@@ -119,6 +120,19 @@ def blueprint(
         pricings = _pricings(setting, folded, topology)
     stages = grid.coordinate("pp")[folded.representatives]
     return Blueprint(setting, folded, pricings, tuple(stages.tolist()), [{} for _ in pricings])
+
+
+def _parts(setting: Setting, topology: Topology) -> tuple[float, ...]:
+    """ZeRO-3's shard of each slot over the mean; empty where all are equal."""
+    grid, parts = setting.grid, setting.plan.zero3.parts
+    if parts == "even":
+        return ()
+    if parts == "proportional":
+        peak = np.array([gpu.peak(setting.workload.precision) for gpu in topology.hardware])
+        slowest = np.full(grid.dp * grid.cp, np.inf)
+        np.minimum.at(slowest, grid.slots, peak[topology.gpu_hardware[: grid.world]])
+        parts = tuple(slowest.tolist())
+    return tuple(part * len(parts) / sum(parts) for part in parts)
 
 
 def _dealt(

@@ -178,7 +178,7 @@ def memory_of(setting: Setting, width: int, tokens: int) -> float:
     (content,) = setting.content_of(Pack(width, ((tokens * width,),)))[0]
     layers, software = [placed.layer for placed in content.layers], setting.software.memory
     world = setting.grid.world
-    state = stage_state(layers, setting.workload, setting.shard, world).total
+    state = stage_state(layers, setting.workload, setting.shard, world, setting.longest_part).total
     state += gradient_copies(layers, setting.workload, setting.shard, world, software)
     units = content.units if setting.shards_parameters else (content.whole,)
     gathered = [_gathered_bytes(setting, unit) for unit in units]
@@ -186,7 +186,9 @@ def memory_of(setting: Setting, width: int, tokens: int) -> float:
     held = most = 0.0
     for place, unit in enumerate(units):
         held += unit.activation_bytes
-        coming = sum(gathered[max(0, place - ahead) : place]) * (1 + software.gather_copies)
+        coming = sum(gathered[max(0, place - ahead) : place]) * (
+            setting.longest_part + software.gather_copies
+        )
         there = gathered[place] + coming if resharded else sum(gathered)
         behind = gathered[place + 1] if place + 1 < len(units) else 0.0
         wide = 1.0 + setting.reduction_size / setting.gathered_size

@@ -11,7 +11,7 @@ from simulator.program.offload import HostTraffic
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
-from simulator.program.sharding import gathers, owned_parameters, shares
+from simulator.program.sharding import gather_of, gathers, owned_parameters, shares
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.modules.gemms import cast
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
@@ -30,7 +30,7 @@ def optimizer_step(
     Returns the tasks that the next forward waits for.
     """
     placed = [one for content in setting.content[stage] for one in content.layers]
-    counts = owned_parameters(setting, placed)
+    counts = owned_parameters(setting, placed) * setting.part_of(pricing.rank_class)
     if not counts:
         return list(deps)
     norm = rank.run(norm_chain(setting, pricing, counts), deps)
@@ -98,9 +98,8 @@ LARGEST_VALUES = 4096.0
 
 def parameter_gather(setting: Setting, pricing: ClassPricing, axis: str, count: float) -> Transfer | None:
     """What brings `count` sharded parameters to every rank of the axis; None where nothing moves."""
-    return pricing.communicators.transfer(
-        axis, "all_gather", count * setting.parameter_size, pricing.rank_class
-    )
+    op, count = gather_of(setting, count)
+    return pricing.communicators.transfer(axis, op, count * setting.parameter_size, pricing.rank_class)
 
 
 def norm_chain(setting: Setting, pricing: ClassPricing, count: float) -> Chain:

@@ -17,7 +17,7 @@ from simulator.program.offload import offload_requests
 from simulator.program.schedules import Schedule, find_schedule
 from simulator.program.schedules.placement import Placement
 from simulator.program.servers import server_requests
-from simulator.program.sharding import gathers, kept_units, shares
+from simulator.program.sharding import gather_of, gathers, kept_units, shares
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
 from simulator.ranks.grid import Grid
@@ -65,6 +65,8 @@ class Setting:
     """Steps of the whole job in one of its slowest replica's, where replicas do not wait for one another."""
     packs: tuple[MicroBatch, ...] = ()
     """What each group runs in each micro-batch where that differs (`Workload.data`)."""
+    parts: tuple[float, ...] = ()
+    """Size of the shard of each slot (place along cp, then dp) over the mean, where they differ."""
     expected: float | None = None
     """Seconds that whoever dealt documents to groups expected of the micro-batches."""
     draft: Draft = field(init=False, repr=False)
@@ -172,6 +174,17 @@ class Setting:
         """Every pack of the step once; a single None where all micro-batches are alike."""
         return tuple(dict.fromkeys(pack for micro_batch in self.packs for pack in micro_batch)) or (None,)
 
+    @cached_property
+    def longest_part(self) -> float:
+        """Size of the largest shard over the mean."""
+        return max(self.parts, default=1.0)
+
+    def part_of(self, rank_class: int) -> float:
+        """Size of the shards of a class over the mean."""
+        if not self.parts:
+            return 1.0
+        return self.parts[int(self.grid.slots[self.communicators.representatives[rank_class]])]
+
     @property
     def context_axes(self) -> tuple[str, ...]:
         """Axes of the groups that share documents."""
@@ -179,12 +192,17 @@ class Setting:
 
     @cached_property
     def roles(self) -> tuple[int, ...]:
-        """Equal numbers for slots (places along cp, then dp) that run the same all through the step."""
-        if not self.packs:
+        """Equal numbers for slots (places along cp, then dp) that run and hold the same all through the step."""
+        if not self.packs and not self.parts:
             return ()
-        numbers: dict[tuple[Pack, ...], int] = {}
-        slots = range(self.grid.dp * self.grid.cp)
-        every = [tuple(pack_at(micro_batch, slot) for micro_batch in self.packs) for slot in slots]
+        numbers: dict[tuple[object, ...], int] = {}
+        every: list[tuple[object, ...]] = [
+            (
+                self.parts[slot] if self.parts else 1.0,
+                *(pack_at(micro_batch, slot) for micro_batch in self.packs),
+            )
+            for slot in range(self.grid.dp * self.grid.cp)
+        ]
         return tuple(numbers.setdefault(role, len(numbers)) for role in every)
 
     # --- data parallelism --------------------------------------------------------------------------------------------
@@ -500,8 +518,8 @@ class Setting:
             return
         for direction in ("forward", "backward"):
             for axis, count in gathers(self, unit, direction):
-                op = "broadcast_each" if self.gathers_by_broadcast else "all_gather"
-                yield axis, op, count * self.parameter_size
+                op, number = gather_of(self, count)
+                yield axis, op, number * self.parameter_size
 
     def _message_requests(self, stage: int) -> Iterator[Request]:
         for share in shares(self, stage):

@@ -74,7 +74,7 @@ def _grouped(setting: Setting, axis: str, count: float, is_last: bool) -> Iterat
     if not count:
         return
     if groups.shard_group is None:
-        yield axis, "reduce_scatter", count
+        yield axis, *_scatter(setting, count)
         return
     prefix = "e" if axis == "edp" else ""
     yield f"{prefix}shard", "reduce_scatter", count
@@ -82,8 +82,25 @@ def _grouped(setting: Setting, axis: str, count: float, is_last: bool) -> Iterat
         yield f"{prefix}replicate", "all_reduce", count / setting.grid.size(f"{prefix}shard")
 
 
+def gather_of(setting: Setting, count: float) -> tuple[str, float]:
+    """(operation, number) that brings `count` sharded parameters together.
+
+    Unequal shards are padded to the longest, or broadcast one after the other.
+    """
+    if setting.gathers_by_broadcast or (setting.parts and setting.plan.zero3.unequal == "grouped"):
+        return "broadcast_each", count
+    return "all_gather", count * setting.longest_part
+
+
+def _scatter(setting: Setting, count: float) -> tuple[str, float]:
+    """(operation, number) that sums `count` gradients to their owners: a broadcast costs what a reduction does."""
+    if setting.parts and setting.plan.zero3.unequal == "grouped":
+        return "broadcast_each", count
+    return "reduce_scatter", count * setting.longest_part
+
+
 def owned_parameters(setting: Setting, layers: Sequence[Placed]) -> float:
-    """Parameters of the layers that one rank updates."""
+    """Parameters of the layers that one rank updates, the mean where shards are unequal."""
     if setting.plan.synchronisation.dense == "servers":
         return 0.0
     if setting.plan.zero == 0:

@@ -126,7 +126,8 @@ class Step:
         """What is in memory before the step begins."""
         setting, rank_class = self.setting, self.pricing.rank_class
         layers = [p.layer for content in setting.content[self.stage] for p in content.layers]
-        state = stage_state(layers, setting.workload, setting.shard, setting.grid.world)
+        part = setting.part_of(rank_class)
+        state = stage_state(layers, setting.workload, setting.shard, setting.grid.world, part)
         versions = setting.schedule.versions(self.stage, setting.plan.pp)
         setting.draft.resident(rank_class, "parameters", state.parameters * versions)
         setting.draft.resident(rank_class, "gradients", state.gradients)
@@ -351,7 +352,8 @@ class Step:
             return []
         self.gathered[key] = task
         draft, rank_class, size = self.setting.draft, self.pricing.rank_class, self._gathered_bytes(unit)
-        buffers = size * self.setting.software.memory.gather_copies
+        padded = self.setting.longest_part - 1.0 if self.setting.plan.zero3.unequal == "padded" else 0.0
+        buffers = size * (self.setting.software.memory.gather_copies + padded)
         draft.memory(task, rank_class, "gathered parameters", size + buffers)
         draft.memory(task, rank_class, "gathered parameters", -buffers, at_end=True)
         return [task]

@@ -139,6 +139,9 @@ def search(
             f"{what} no lower bound, so nothing proves a plan the best; `clustersim sweep` compares plans"
         )
         raise DescriptionError([workload.fault(key, message)])
+    if workload.plan.zero3.parts != "even":
+        message = "search compares plans of equal shards; leave parts out, or compare plans with a sweep"
+        raise DescriptionError([workload.fault("plan.zero3.parts", message)])
     known = plans(workload, cluster.num_gpus, space)
     bound = Bound(PriceBook(cluster, workload))
     peak = bound.peak_bytes(known.table)

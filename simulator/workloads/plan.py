@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from simulator.description.base import Description, Named
 from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
@@ -74,6 +74,16 @@ class FullySharded(Description):
         default=0.0,
         description="Gathered parameters that stay over the micro-batches of a step, for as many layers as fit "
         "(DeepCompile).",
+    )
+    parts: Literal["even", "proportional"] | tuple[float, ...] = Field(
+        default="even",
+        description="How large the shard of each rank of dp x cp is: all equal; by the peak of their GPUs; or in the "
+        "ratios listed, along cp and then dp (HAP).",
+    )
+    unequal: Literal["padded", "grouped"] = Field(
+        default="padded",
+        description="How unequal shards travel: padded to the longest, in one collective; or each by itself, one after "
+        "the other.",
     )
     gather_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"] | None = Field(
         default=None, description="Type in which parameters travel; that of activations if left out."
@@ -328,6 +338,13 @@ class Plan(Named):
     software: str = Field(
         default="megatron-2022", description="Runtime profile: launch cost, fusions, overheads."
     )
+
+    @field_validator("tp", "cp", "dp", mode="before")
+    @classmethod
+    def _one_degree_for_all_stages(cls, value: object) -> object:
+        if isinstance(value, list | tuple):
+            raise ValueError("needs one number: all pipeline stages have the same degrees")
+        return value
 
     @property
     def model_ranks(self) -> int:

@@ -172,6 +172,30 @@ def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
         yield "plan.zero3.secondary_group", f"{groups.secondary_group} does not divide {name} = {shared}"
 
 
+def check_shard_parts(workload: Workload, num_gpus: int) -> Faults:
+    """Unequal shards: one ratio per rank of dp x cp, and nothing that divides or leaves shards once more."""
+    plan = workload.plan
+    groups, ranks = plan.zero3, plan.data_parallel(num_gpus) * plan.cp
+    if groups.parts == "even":
+        return
+    parts = groups.parts
+    if not isinstance(parts, str) and (len(parts) != ranks or min(parts) < 0 or sum(parts) <= 0):
+        yield (
+            "plan.zero3.parts",
+            f"{list(parts)}: needs {ranks} numbers (dp x cp), none below 0 and one above",
+        )
+    others = {
+        "plan.zero3.shard_group": groups.shard_group is not None,
+        "plan.zero3.secondary_group": groups.secondary_group is not None,
+        "plan.zero3.fraction": groups.fraction < 1.0 or bool(groups.fractions),
+        "plan.offload": plan.offload.optimizer != "none" or plan.offload.parameters != "none",
+        "plan.ep": plan.ep > 1,
+    }
+    for key, used in others.items():
+        if used:
+            yield key, "does not go with unequal shards (zero3.parts)"
+
+
 def check_model_sharding(workload: Workload) -> Faults:
     """Heads, feed-forward width, experts divide by the degrees."""
     plan = workload.plan
@@ -554,6 +578,7 @@ CLUSTER_CHECKS: tuple[Callable[[Workload, int], Faults], ...] = (
     check_batch,
     check_expert_group,
     check_shard_group,
+    check_shard_parts,
     check_dealt_tables,
 )
 

@@ -40,6 +40,8 @@ def warn_zero(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
     if plan.zero != 3 and plan.zero3 != FullySharded():
         yield "plan.zero3", f"has no effect with zero {plan.zero}"
     groups = plan.zero3
+    if groups.unequal != "padded" and groups.parts == "even":
+        yield "plan.zero3.unequal", "has no effect with equal shards"
     if groups.sum_copies_last and groups.shard_group is None:
         yield "plan.zero3.sum_copies_last", "has no effect without shard_group"
     if groups.secondary_group is not None and not groups.reshard_after_forward:
