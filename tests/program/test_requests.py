@@ -111,3 +111,34 @@ def test_every_message_is_asked_for_before_the_action_that_needs_it(stages, chun
             if virtual != (0 if action.op == "F" else last):
                 assert found[stage].pop((action.op, virtual, action.micro_batch)) <= index
         assert not found[stage]
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "count"), [(2, 2, 4), (2, 2, 8), (4, 2, 8), (2, 3, 6), (4, 3, 8), (8, 2, 16)]
+)
+def test_receives_stand_where_pytorch_puts_them(stages, chunks, count):
+    """Our schedule, with receives put into it by PyTorch's own lowering."""
+    lowering = pytest.importorskip("torch.distributed.pipelining.schedules")
+    if not hasattr(lowering, "_add_reduce_grad"):
+        pytest.skip("a PyTorch whose runtime lists no reductions")
+    schedules = [SCHEDULES["interleaved"](stage, stages, count, chunks) for stage in range(stages)]
+    kinds = {"F": lowering._ComputationType.FORWARD, "B": lowering._ComputationType.FULL_BACKWARD}
+    listed = {
+        stage: [lowering._Action(a.chunk * stages + stage, kinds[a.op], a.micro_batch) for a in schedule]
+        for stage, schedule in enumerate(schedules)
+    }
+    lowered = {
+        stage: lowering._add_reduce_grad(lowering._add_unshard_reshard(actions), count)
+        for stage, actions in listed.items()
+    }
+    complete = lowering._add_send_recv(lowered, lambda part: part % stages, stages * chunks)
+    found = asked_after(schedules, chunks)
+    for stage, actions in complete.items():
+        done, expected = 0, {}
+        for action in actions:
+            if action in listed[stage]:
+                done += 1
+            elif action.computation_type.name.startswith("RECV"):
+                kind = action.computation_type.name[-1]
+                expected[kind, action.stage_index, action.microbatch_index] = done
+        assert found[stage] == expected

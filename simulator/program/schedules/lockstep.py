@@ -8,9 +8,11 @@ stage's action sends something, the receive is noted in the receiver's list at t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 from simulator.program.schedules import Action
+
+AFTER_LAST_BACKWARD = 2
+"""REDUCE_GRAD and RESHARD, which the runtime lists for every chunk, whatever its parameters are spread over."""
 
 Message = tuple[str, int, int]
 """(F or B, virtual stage that receives it, micro-batch)."""
@@ -23,7 +25,7 @@ def asked_after(schedules: Sequence[Sequence[Action]], chunks: int) -> list[dict
     """
     num_stages = len(schedules)
     last = num_stages * chunks - 1
-    waiting = [padded(schedule, stage, num_stages, chunks) for stage, schedule in enumerate(schedules)]
+    waiting = [slots(schedule) for schedule in schedules]
     done, found = [0] * num_stages, [dict[Message, int]() for _ in schedules]
     while any(waiting):
         progress = False
@@ -48,14 +50,12 @@ def asked_after(schedules: Sequence[Sequence[Action]], chunks: int) -> list[dict
     return found
 
 
-def padded(schedule: Sequence[Action], stage: int, num_stages: int, chunks: int) -> list[Action | None]:
-    """The interleaved schedule with the pauses (None) that keep stages in step: before the first action, between
-    warm-up and the first backward, and before every backward of the cool-down."""
-    forwards = len(list(takewhile(lambda action: action.op == "F", schedule)))
-    warmup = forwards if 2 * forwards == len(schedule) else forwards - 1
-    cooldown = len(list(takewhile(lambda action: action.op == "B", reversed(schedule))))
-    cooldown -= int(warmup < forwards)  # the last pair's own backward follows its forward at once
-    pause = num_stages * chunks + 2 * (num_stages - 1 - stage) - warmup - stage
-    steady = schedule[warmup : len(schedule) - cooldown]
-    tail = [item for action in schedule[len(schedule) - cooldown :] for item in (None, action)]
-    return [*[None] * stage, *schedule[:warmup], *[None] * pause, *steady, *tail]
+def slots(schedule: Sequence[Action]) -> list[Action | None]:
+    """What a stage runs through: its actions, and after the last backward of each chunk two (None) that reduce its
+    gradients and give up its parameters. The pauses of the published order are gone by then."""
+    last = {action.chunk: place for place, action in enumerate(schedule) if action.op == "B"}
+    return [
+        slot
+        for place, action in enumerate(schedule)
+        for slot in (action, *[None] * (AFTER_LAST_BACKWARD if last.get(action.chunk) == place else 0))
+    ]
