@@ -130,14 +130,9 @@ class Chains:
         self._demands: dict[tuple[Draws, float, float], Demand] = {}
         self._uses: dict[int, tuple[Demand | None, float]] = {}  # of phases met before, by identity
         self._private = private_resources(program) - self._varying if find_private else frozenset()
-        chains: dict[int, Chain] = {}
-        self.of_task: list[Chain] = []
-        for task in program.tasks:
-            phases = task.phases
-            chain = chains.get(id(phases))
-            if chain is None:
-                chain = chains[id(phases)] = self._chain(phases)
-            self.of_task.append(chain)
+        runs = {id(task.phases): task.phases for task in program.tasks}
+        chains = {key: self._chain(phases) for key, phases in runs.items()}
+        self.of_task: list[Chain] = [chains[id(task.phases)] for task in program.tasks]
         if drop_dominated:
             self._drop_dominated(chains.values())
 
@@ -212,15 +207,10 @@ class Chains:
 
 def private_resources(program: Program) -> frozenset[int]:
     """Resources whose users all have a lane in common, and so never use it at the same time."""
-    phases_on: dict[tuple[int, ...], dict[int, tuple[Phase, ...]]] = {}  # lanes -> phases, by identity
-    for task in program.tasks:
-        if task.lanes in phases_on:
-            phases_on[task.lanes][id(task.phases)] = task.phases
-        else:
-            phases_on[task.lanes] = {id(task.phases): task.phases}
+    runs = {(task.lanes, id(task.phases)): task.phases for task in program.tasks}
     common: dict[int, frozenset[int]] = {}
-    for lanes, runs in phases_on.items():
-        draws = {phase.draws for phases in runs.values() for phase in phases if phase.work > 0.0}
+    for (lanes, _), phases in runs.items():
+        draws = {phase.draws for phase in phases if phase.work > 0.0}
         for resource in {resource for drawn in draws for resource, amount in drawn if amount > 0.0}:
             before = common.get(resource)
             common[resource] = frozenset(lanes) if before is None else before.intersection(lanes)

@@ -54,28 +54,28 @@ def check_queues(program: Program) -> None:
     tasks, num_lanes = program.tasks, len(program.lanes)
     if len(program.queues) != num_lanes:
         raise ProgramError(f"{len(program.queues)} queues for {num_lanes} lanes")
-    num_places = 0
-    for i, task in enumerate(tasks):
-        lanes = task.lanes
-        num_places += len(lanes)
-        if not lanes:
-            raise ProgramError(f"task {i} {task.label!r} occupies no lane")
-        if len(lanes) > 1 and len(set(lanes)) < len(lanes):
-            raise ProgramError(f"task {i} {task.label!r} names a lane twice: {lanes}")
+    lanes_of = [task.lanes for task in tasks]
+    for lanes in set(lanes_of):
+        if not lanes or len(set(lanes)) < len(lanes):
+            i = lanes_of.index(lanes)
+            wrong = f"names a lane twice: {lanes}" if lanes else "occupies no lane"
+            raise ProgramError(f"task {i} {tasks[i].label!r} {wrong}")
     _check_first_come(program)
     for lane, queue in enumerate(program.queues):
         if len(set(queue)) < len(queue):
             twice = next(i for i in queue if queue.count(i) > 1)
             raise ProgramError(f"{_lane(program, lane)}: task {twice} stands in the queue more than once")
-        for i in queue:
-            if not 0 <= i < len(tasks):
-                raise ProgramError(f"{_lane(program, lane)}: no task {i} (there are {len(tasks)})")
-            if lane not in tasks[i].lanes:
-                raise ProgramError(
-                    f"{_lane(program, lane)}: task {i} {tasks[i].label!r} is queued here but occupies lanes "
-                    f"{tasks[i].lanes}"
-                )
-    if num_places != sum(map(len, program.queues)):
+        if queue and not 0 <= min(queue) <= max(queue) < len(tasks):
+            i = next(i for i in queue if not 0 <= i < len(tasks))
+            raise ProgramError(f"{_lane(program, lane)}: no task {i} (there are {len(tasks)})")
+        strangers = [i for i in queue if lane not in lanes_of[i]]
+        if strangers:
+            i = strangers[0]
+            raise ProgramError(
+                f"{_lane(program, lane)}: task {i} {tasks[i].label!r} is queued here but occupies lanes "
+                f"{lanes_of[i]}"
+            )
+    if sum(map(len, lanes_of)) != sum(map(len, program.queues)):
         _raise_for_unqueued(program)
 
 
@@ -106,6 +106,9 @@ def _raise_for_unqueued(program: Program) -> None:
 
 def check_dependencies(program: Program) -> None:
     num_tasks = len(program.tasks)
+    named = {dep for task in program.tasks for dep in task.deps}
+    if not named or 0 <= min(named) <= max(named) < num_tasks:
+        return
     for i, task in enumerate(program.tasks):
         for dep in task.deps:
             if not 0 <= dep < num_tasks:
@@ -120,15 +123,12 @@ def check_phases(program: Program) -> None:
     for change in program.capacity_changes:
         if change.time > 0.0:
             best[change.resource] = max(best[change.resource], change.capacity)
-    seen: set[int] = set()  # builders share phases among thousands of tasks: check each once
-    checked: set[tuple[int, int]] = set()
-    for i, task in enumerate(program.tasks):
-        key = (id(task.phases), len(task.lanes))
-        if key in checked:
-            continue
-        checked.add(key)
-        num_lanes = len(task.lanes)
-        for phase in task.phases:
+    # Builders share phases among thousands of tasks: check each once, where it comes first.
+    numbered = zip(reversed(program.tasks), range(len(program.tasks) - 1, -1, -1), strict=True)
+    first = {(id(task.phases), len(task.lanes)): i for task, i in numbered}
+    seen: set[int] = set()
+    for (_, num_lanes), i in reversed(first.items()):
+        for phase in program.tasks[i].phases:
             if not 0 <= phase.lane < num_lanes:
                 raise ProgramError(f"task {i}, phase {phase.label!r}: lane {phase.lane} of {num_lanes}")
             if id(phase) not in seen:

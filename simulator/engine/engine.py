@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 from simulator.engine.chains import Chain, Chains
 from simulator.engine.check import check_program, initial_capacities
@@ -221,12 +222,8 @@ def successors(program: Program) -> tuple[list[list[int]], list[int]]:
         for dep in task.deps:
             following[dep].append(i)
     for lane, queue in zip(program.lanes, program.queues, strict=True):
-        if lane.first_come:
-            continue
-        previous = -1
-        for i in queue:
-            if previous >= 0:
+        if not lane.first_come:
+            for previous, i in pairwise(queue):
                 following[previous].append(i)
                 num_awaited[i] += 1
-            previous = i
     return following, num_awaited
