@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from simulator.program.program import MemoryChange, Program
 
@@ -26,9 +27,8 @@ def memory_peaks(program: Program, log: Sequence[tuple[float, int, bool]]) -> li
     """
     held: dict[int, float] = {}
     peaks: dict[int, tuple[float, float, int]] = {}  # bytes, time, number of changes made by then
-    for count, (time, change) in enumerate(memory_changes(program, log), start=1):
-        rank_class = change.rank_class
-        amount = held[rank_class] = held.get(rank_class, 0.0) + change.amount
+    for count, (time, (rank_class, _, change)) in enumerate(memory_changes(program, log), start=1):
+        amount = held[rank_class] = held.get(rank_class, 0.0) + change
         if rank_class not in peaks or amount > peaks[rank_class][0]:
             peaks[rank_class] = (amount, time, count)
     by_kind = _held_after(program, log, {rank_class: peak[2] for rank_class, peak in peaks.items()})
@@ -54,10 +54,11 @@ def _held_after(
 ) -> dict[int, dict[str, float]]:
     """Bytes by kind that each rank class holds after the given number of changes (counting those of all)."""
     held: dict[int, dict[str, float]] = {rank_class: {} for rank_class in num_changes}
-    for count, (_, change) in enumerate(memory_changes(program, log), start=1):
-        if count <= num_changes[change.rank_class]:
-            kinds = held[change.rank_class]
-            kinds[change.kind] = kinds.get(change.kind, 0.0) + change.amount
+    changes = islice(memory_changes(program, log), max(num_changes.values(), default=0))
+    for count, (_, (rank_class, kind, amount)) in enumerate(changes, start=1):
+        if count <= num_changes[rank_class]:
+            kinds = held[rank_class]
+            kinds[kind] = kinds.get(kind, 0.0) + amount
     return {
         rank_class: {kind: amount for kind, amount in kinds.items() if amount != 0.0}
         for rank_class, kinds in held.items()

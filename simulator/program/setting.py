@@ -19,7 +19,7 @@ from simulator.program.schedules.placement import Placement
 from simulator.program.servers import server_requests
 from simulator.program.sharding import gather_of, gathers, kept_units, shares
 from simulator.program.stages import chunks
-from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
+from simulator.program.units import Placed, Unit, buckets, identity, layer_units, one_unit
 from simulator.ranks.grid import Grid
 from simulator.workloads.layers import Layer, Shard
 from simulator.workloads.micro_batches import MicroBatch, Pack, pack_at, packed
@@ -474,12 +474,14 @@ class Setting:
         """Every distinct (axis, operation, bytes) of the step."""
         seen = set()
         packs = self.distinct_packs
-        for content in (content for pack in packs for stage in self.content_of(pack) for content in stage):
-            for placed in {(id(p.layer), id(p.shard)): p for p in content.layers}.values():
-                yield from _collectives(placed)
-        for content in (content for stage in self.content for content in stage):
-            for unit in (*content.units, content.whole):
-                seen |= set(self._unit_requests(unit))
+        every = [content for pack in packs for stage in self.content_of(pack) for content in stage]
+        placed = {identity([one]): one for content in every for one in content.layers}
+        for one in placed.values():
+            yield from _collectives(one)
+        full = [content for stage in self.content for content in stage]
+        units = {identity(unit.layers): unit for chunk in full for unit in (*chunk.units, chunk.whole)}
+        for unit in units.values():
+            seen |= set(self._unit_requests(unit))
         if self.hands_out_messages:
             for number in range(self.plan.pp):
                 seen |= set(self._message_requests(number))

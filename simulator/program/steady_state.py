@@ -32,7 +32,7 @@ def lengths(schedule: str, num_stages: int, chunks: int, num_micro_batches: int)
     if repeats is None:
         return
     period = repeats(num_stages, chunks)
-    for rounds in (4, 6, 9):
+    for rounds in (4, 6, 9) if period == 1 else (3, 4, 6, 9):
         base = rounds * num_stages * chunks // 2 + 4 if period == 1 else rounds * num_stages
         count = base + (num_micro_batches - base) % period
         if count + 2 * period <= num_micro_batches:
@@ -85,7 +85,10 @@ def endless(program: Program, timeline: Timeline, period: int) -> tuple[Repetiti
     for queue in program.queues:
         tasks = np.array(queue)
         exact &= (
-            _stretch(program, timeline, batches, tasks, start, seconds, period, tolerance, True) is not None
+            _stretch(
+                program, timeline, batches, tasks, start + seconds, seconds, seconds, period, tolerance, True
+            )
+            is not None
         )
     begins = timeline.start
     inside = np.flatnonzero((begins >= start - tolerance) & (begins < start + seconds - tolerance))
@@ -108,7 +111,7 @@ def repetitions(
     found = []
     for classes in parts:
         one = _repetition(program, timeline, batches, classes, period, missing)
-        if one is None or one.start + 2 * one.seconds > meetings:
+        if one is None or one.start + one.seconds > meetings:
             return ()
         found.append(one)
     return tuple(found)
@@ -133,13 +136,14 @@ def _repetition(
     if window is None:
         return None
     start, seconds = window
+    margin = _compared(period) * seconds
     repeated = []
     for lane, queue in zip(program.lanes, program.queues, strict=True):
         if lane.rank_class not in classes:
             continue
         tasks = np.array(queue)
-        span = _stretch(program, timeline, batches, tasks, start, seconds, period, tolerance)
-        if span is None and not (lane.name == "host" and _ahead(program, timeline, tasks, start, seconds)):
+        span = _stretch(program, timeline, batches, tasks, start, seconds, margin, period, tolerance)
+        if span is None and not (lane.name == "host" and _ahead(program, timeline, tasks, start - margin)):
             return None
         if span is not None:
             repeated.append(tasks[span])
@@ -154,18 +158,26 @@ def _window(
     classes: frozenset[int],
     period: int,
 ) -> tuple[float, float] | None:
-    """(start, length) of a stretch in the middle of the first compute lane of the classes."""
+    """(start, length) of a stretch in the first compute lane of the classes; with what is compared, in its middle."""
     lanes = enumerate(program.lanes)
     lane = next(i for i, lane in lanes if lane.name == "compute" and lane.rank_class in classes)
     tasks = np.array(program.queues[lane])
     labelled = tasks[batches[tasks] >= 0]
     middle = int(batches[labelled].max()) // 2
     stride = int(((batches[labelled] >= middle) & (batches[labelled] < middle + period)).sum())
-    first = len(tasks) // 2 - stride
-    if stride == 0 or first < 0 or first + stride >= len(tasks):
+    first = len(tasks) // 2 - int(stride * (1.0 - _compared(period)) / 2)
+    if stride == 0 or first < stride * _compared(period) or first + stride >= len(tasks):
         return None
     begin = float(timeline.start[tasks[first]])
     return begin, float(timeline.start[tasks[first + stride]]) - begin
+
+
+def _compared(period: int) -> float:
+    """How much of a stretch is compared with the one before: all of it, or (interleaved) the last quarter.
+
+    What is under way at an instant, and how far, is all that counts: a quarter of a round has seen it begin.
+    """
+    return 1.0 if period == 1 else 0.25
 
 
 def _stretch(
@@ -175,41 +187,47 @@ def _stretch(
     tasks: NDArray[np.int64],
     start: float,
     seconds: float,
+    margin: float,
     period: int,
     tolerance: float,
     steps: bool = False,
 ) -> slice | None:
-    """The lane's tasks that start within the stretch, if the next stretch repeats them; None if it does not.
+    """The lane's tasks that start within the stretch, if it ends as it began; None if it does not.
 
-    Every task must belong to a micro-batch, unless whole `steps` repeat themselves.
+    What starts in the last `margin` seconds before the end must have started as long before the beginning, what is
+    under way must have as long to go, and what comes next must be the same. Every task must belong to a micro-batch,
+    unless whole `steps` repeat themselves.
     """
     begins, ends = timeline.start[tasks], timeline.end[tasks]
-    marks = start - tolerance + seconds * np.arange(3)
-    first, second, third = np.searchsorted(begins, marks).tolist()
+    marks = np.array([start - margin, start, start + seconds - margin, start + seconds]) - tolerance
+    low, first, high, second = np.searchsorted(begins, marks).tolist()
     size = second - first
-    if third - second != size:
+    if high - low != size:
         return None
-    # What was under way when the stretch began must have had as long to go when the next one began.
-    low = first - 1 if first > 0 and ends[first - 1] > start + tolerance else first
-    under_way = second > 0 and bool(ends[second - 1] > start + seconds + tolerance)
     if size == 0:
-        return slice(first, second) if low == first and not under_way else None
-    here, there = slice(low, second), slice(low + size, third)
-    shift = np.abs(begins[there] - begins[here] - seconds).max() <= tolerance
-    shift &= np.abs(ends[there] - ends[here] - seconds).max() <= tolerance
-    numbered = batches[tasks[here]] >= 0
-    same = bool((batches[tasks[there]] - batches[tasks[here]] == period * numbered).all())
-    same &= steps or bool((batches[tasks[first:third]] >= 0).all())
+        idle = second == 0 or bool(ends[second - 1] <= start + tolerance)
+        return slice(first, second) if idle else None
+    # What was under way already must have had as long to go.
+    if low > 0 and max(ends[low - 1] - marks[0], ends[high - 1] - marks[2]) > 2 * tolerance:
+        low, high = low - 1, high - 1
+    following = 0 if steps else 1  # the next task, which starts later
+    if second + following > len(tasks):
+        return None
+    shifts = np.concatenate([at[high:second] - at[low:first] for at in (begins, ends)]) - seconds
+    if np.abs(shifts).max(initial=0.0) > tolerance:
+        return None
+    here, there = tasks[low : first + following], tasks[high : second + following]
+    numbered = batches[here] >= 0
+    same = bool((batches[there] - batches[here] == period * numbered).all())
+    same &= steps or bool((batches[tasks[low : second + following]] >= 0).all())
     same &= all(
         program.tasks[a].phases == program.tasks[b].phases
-        for a, b in zip(tasks[here].tolist(), tasks[there].tolist(), strict=True)
+        for a, b in zip(here.tolist(), there.tolist(), strict=True)
     )
-    return slice(first, second) if shift and same else None
+    return slice(first, second) if same else None
 
 
-def _ahead(
-    program: Program, timeline: Timeline, tasks: NDArray[np.int64], start: float, seconds: float
-) -> bool:
+def _ahead(program: Program, timeline: Timeline, tasks: NDArray[np.int64], start: float) -> bool:
     """A host that waits for nobody and launches faster than the GPU computes can never be waited for later."""
     launches = tasks[[not program.tasks[task].deps for task in tasks.tolist()]]
     if len(launches) < len(tasks) - 3:

@@ -20,7 +20,7 @@ from simulator.program.schedules import Action
 from simulator.program.servers import ServerTraffic
 from simulator.program.setting import ChunkContent, Setting
 from simulator.program.sharding import gathers
-from simulator.program.units import Placed, Unit
+from simulator.program.units import Placed, Unit, identity
 from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack
 from simulator.workloads.operators import DTYPE_BYTES, Collective
@@ -287,7 +287,7 @@ class Step:
         """Equal layers have one chain, wherever they stand."""
         layers = unit.layers if one.direction == "forward" else unit.layers[::-1]
         gathered = 0.0 if one.arrival is None or not is_first else self._gathered_boundary(one.arrival)
-        key = (tuple([(id(p.layer), id(p.shard)) for p in layers]), one.direction, gathered)
+        key = (identity(layers), one.direction, gathered)
         if key not in self.priced:
             parts = [self._layer_chain(placed, one.direction) for placed in layers]
             if gathered:
