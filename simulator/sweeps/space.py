@@ -115,7 +115,8 @@ class _Maker:
 
     def _degrees(self) -> Iterator[tuple[int, int, int, int]]:
         divisors = _divisors(self.num_gpus)
-        experts = _divisors(getattr(self.workload.model, "num_experts", 1) or 1)
+        model = self.workload.model
+        experts = divisors if model.deals_tables else _divisors(getattr(model, "num_experts", 1) or 1)
         options = [self.space.values.get(key) for key in ("tp", "pp", "cp", "ep")]
         tps, pps, cps = (divisors if values is None else list(values) for values in options[:3])
         eps = experts if options[3] is None else list(options[3])
@@ -198,7 +199,8 @@ class _Maker:
         if given is not None:
             return list(given)
         share, rest = divmod(self.workload.global_batch, dp)
-        return [1] if rest else [size for size in _divisors(share) if size <= MOST_MICRO_BATCH]
+        most = MOST_MICRO_BATCH if self.workload.model.counts_tokens else share  # images and clicks are small
+        return [1] if rest else [size for size in _divisors(share) if size <= most]
 
     def _pipelines(self, pp: int) -> Iterator[tuple[int, str, str]]:
         """(vpp, schedule, layout) of a pipeline of `pp` stages."""

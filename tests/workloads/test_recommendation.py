@@ -178,3 +178,14 @@ def test_search_refuses_tables_off_the_gpu() -> None:
             load("workload", "dlrm-mlperf", {"plan.table_memory": "host"}),
             objective("step_time", machine),
         )
+
+
+def test_search_deals_tables_over_replicas_and_takes_large_batches() -> None:
+    from simulator.sweeps.space import plans
+
+    table = plans(job(4), 4).table
+    found = set(
+        zip(table["ep"].tolist(), table["micro_batch"].tolist(), table.data_parallel.tolist(), strict=True)
+    )
+    assert {(4, SAMPLES, 4), (1, SAMPLES, 4)} <= found
+    assert all(ep in (1, dp) for ep, _, dp in found)
