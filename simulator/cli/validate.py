@@ -48,17 +48,17 @@ def command(
 
 
 def judged(suite: str) -> tuple[list[Row], list[Refusal]]:
-    """Rows of a suite, or of one source of the steps. Raises DescriptionError for an unknown name."""
+    """Rows of a suite, or of one source of it. Raises DescriptionError for an unknown name."""
     from simulator.description.faults import DescriptionError, Fault, suggestion
     from simulator.validation.suites import Row, sources_of, suites
 
     known = suites()
     if suite in known:
         judgement = known[suite](None)
-    elif suite in sources_of("steps"):
-        judgement = known["steps"]([suite])
+    elif (kind := next((name for name in known if suite in sources_of(name)), None)) is not None:
+        judgement = known[kind]([suite])
     else:
-        names = [*known, "minicluster", *sources_of("steps")]
+        names = [*known, "minicluster", *(source for name in known for source in sources_of(name))]
         hint = suggestion(suite, names) or f" (known: {', '.join(names)})"
         raise DescriptionError(
             [Fault("SUITE", 0, 0, "suite", f"no suite or source is called {suite!r}{hint}")]

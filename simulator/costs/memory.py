@@ -257,22 +257,24 @@ def chunks_in_flight(schedule: str, stage: int, num_stages: int, num_micro_batch
     if schedule == "gpipe":
         return total
     if schedule == "interleaved" and num_stages > 1:
-        if num_micro_batches == num_stages:
-            return total
         return min(total, (chunks - 1) * num_stages + 2 * (num_stages - stage - 1) + 1)
     if schedule == "1f1b":
         return min(total, num_stages - stage)
-    return _most_alive(schedule, stage, num_stages, min(num_micro_batches, 4 * num_stages + 1), chunks)
+    few = min(num_micro_batches, 4 * num_stages + 1)
+    return round(_fullest(schedule, stage, num_stages, few, (1.0,) * chunks))
 
 
 @lru_cache(maxsize=4096)
-def _most_alive(schedule: str, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> int:
+def _fullest(
+    schedule: str, stage: int, num_stages: int, num_micro_batches: int, per_chunk: tuple[float, ...]
+) -> float:
+    """Most that a stage holds, of which every chunk in flight holds `per_chunk`, counted out."""
     known = find_schedule(schedule)
     if known is None:
         raise KeyError(schedule)
-    actions = known(stage, num_stages, known.num_micro_batches or num_micro_batches, chunks)
-    change = {"F": 1, "B": -1, "W": -1, "I": 0}
-    return max(accumulate(change[action.op] for action in actions), default=0)
+    actions = known(stage, num_stages, known.num_micro_batches or num_micro_batches, len(per_chunk))
+    change = {"F": 1.0, "B": -1.0, "W": -1.0, "I": 0.0}
+    return max(accumulate(change[action.op] * per_chunk[action.chunk] for action in actions), default=0.0)
 
 
 def recomputed_blocks(blocks_per_chunk: Sequence[int], recompute_layers: int | None) -> list[int]:
@@ -326,17 +328,18 @@ def stage_memory(
     plan = workload.plan
     layers = [layer for chunk in chunks for layer in chunk]
     state = stage_state(layers, workload, shard, num_gpus)
-    flying = chunks_in_flight(
-        plan.schedule_name, stage, plan.pp, workload.num_micro_batches(num_gpus), len(chunks)
-    )
+    count = workload.num_micro_batches(num_gpus)
     counts = recomputed_blocks(
         [sum(layer.kind == "block" for layer in chunk) for chunk in chunks], plan.recompute_layers
     )
     per_chunk = [
         chunk_activation_bytes(chunk, shard, count) for chunk, count in zip(chunks, counts, strict=True)
     ]
-    whole, rest = divmod(flying, len(chunks))
-    activations = whole * sum(per_chunk) + sum(per_chunk[:rest])
+    if len(chunks) == 1:
+        activations = chunks_in_flight(plan.schedule_name, stage, plan.pp, count, 1) * per_chunk[0]
+    else:  # the chunk with the loss is in flight once, others more often
+        few = min(count, 4 * plan.pp)
+        activations = _fullest(plan.schedule_name, stage, plan.pp, few, tuple(per_chunk))
     waiting = max((layer.offloaded_bytes(shard) for layer in layers), default=0.0)
     activations += (plan.offload.prefetch + 2) * waiting  # on their way out, coming in, in use
     working = max(

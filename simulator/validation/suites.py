@@ -112,7 +112,10 @@ def suites() -> dict[str, Suite]:
 
 
 def sources_of(suite: str) -> list[str]:
-    """The sources of a suite, each of which can be validated on its own."""
+    """The sources of a suite, each of which can be validated on its own; those with step times are of the steps."""
     from simulator.validation import step_data
 
-    return step_data.sources() if suite == "steps" else []
+    timed = [source for source in step_data.sources() if any(r.step_time for r in step_data.rows_of(source))]
+    if suite == "memory":
+        return [source for source in step_data.sources() if source not in timed]
+    return timed if suite == "steps" else []

@@ -112,6 +112,17 @@ def test_first_stage_activations_of_interleaved_schedule():
     assert chunks_in_flight("1f1b", 0, p, 16, 1) * layers / p == layers
 
 
+def test_the_loss_of_an_interleaved_schedule_is_in_flight_once():
+    """The last stage holds (v - 1) p + 1 chunks, of which one ends in the loss, however many micro-batches come."""
+    for micro_batches in (4, 8, 32):
+        run = workload(pp=4, vpp=2, global_batch=micro_batches, micro_batch=1)
+        shard, placed = shard_of(run), chunks(run.model.layers(), 4, 2, None)
+        block, last = (chunk_activation_bytes(chunk, shard) for chunk in placed[3])
+        kept = stage_memory(placed[3], 3, run, shard, 4)["activations"]
+        assert kept == pytest.approx(4 * block + last)
+        assert last > block
+
+
 def test_recomputed_blocks_fill_the_stage_from_its_first_chunk():
     assert recomputed_blocks([2, 2, 2], None) == [2, 2, 2]
     assert recomputed_blocks([2, 2, 2], 3) == [2, 1, 0]

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.cli.validate import judged
 from simulator.results.memory import ClassMemory, MemoryReport
 from simulator.validation.memory import as_reported, judge
 from simulator.validation.step_data import StepRow
 from simulator.validation.suites import Row
 
 
-@pytest.mark.parametrize("source", ["torchtitan", "mbridge_skills", "mbridge_skills_moe"])
+@pytest.mark.parametrize(
+    "source", ["torchtitan", "mbridge_skills", "mbridge_skills_moe", "megatron_ci_golden"]
+)
 def test_peaks_are_within_eight_percent(source: str) -> None:
     errors = [abs(row.error) for row in judge([source]) if isinstance(row, Row)]
     assert len(errors) >= 6
     assert sum(errors) / len(errors) < 0.08
+
+
+def test_a_source_without_step_times_is_judged_on_memory() -> None:
+    rows, refused = judged("mbridge_skills")
+    assert len(rows) == 6
+    assert {row.unit for row in rows} == {"GiB"}
+    assert not refused
 
 
 def test_each_way_of_measuring_sees_its_part() -> None:

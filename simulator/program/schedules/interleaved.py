@@ -9,12 +9,11 @@ from simulator.program.schedules import Action, register
 def interleaved(stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
     """Micro-batches advance in groups of p through chunk 0, 1, ..., v-1; bubble (p-1)/(v*m+p-1) of the step.
 
-    Needs num_micro_batches % num_stages == 0 (checked with the plan).
+    Needs num_micro_batches % num_stages == 0 (checked with the plan). Megatron before Core 0.9 ran all forwards first
+    where there were p micro-batches: as fast, with more of them in memory; that is not followed.
     """
     total = num_micro_batches * chunks
     warmup = min(2 * (num_stages - stage - 1) + (chunks - 1) * num_stages, total)
-    if num_micro_batches == num_stages:
-        warmup = total
 
     def unit(index: int, backward: bool) -> Action:
         group, place = divmod(index, num_stages * chunks)
