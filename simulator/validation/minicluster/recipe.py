@@ -110,10 +110,14 @@ def recipes(cluster: Cluster, workload: Workload) -> list[Recipe]:
     """The recipe of every rank, in rank order. Raises DescriptionError where the plan cannot run on the cluster."""
     from simulator.costs.collectives import library_for
     from simulator.costs.software import load_software
+    from simulator.description.faults import DescriptionError
     from simulator.program.builder import BuildOptions, blueprint
     from simulator.simulation import check_runs
 
     check_runs(cluster, workload)
+    if workload.data is not None:
+        message = "recipes are of equal micro-batches; leave data out"
+        raise DescriptionError([workload.fault("data", message)])
     software = load_software(workload.plan.software)
     library = library_for(cluster.nodes[0], cluster.software)
     built = blueprint(cluster, workload, software, library, BuildOptions(fold=False)).build()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator import load_cluster, load_workload, simulate
+from simulator.description import DescriptionError
 from simulator.validation.minicluster.recipe import Recipe, from_json, recipes
 
 CASES = {
@@ -34,6 +35,12 @@ def computed(recipe: Recipe) -> float:
 
 def test_recipes_survive_the_way_to_the_ranks(case):
     assert [from_json(recipe.to_json()) for recipe in case[0]] == case[0]
+
+
+def test_micro_batches_of_unequal_documents_have_no_recipe():
+    workload = load_workload("gpt-mini", {"workload.data.lengths": "wikipedia"})
+    with pytest.raises(DescriptionError, match="recipes are of equal micro-batches"):
+        recipes(load_cluster("minicluster", 4), workload)
 
 
 def test_the_busiest_rank_computes_as_long_as_predicted(case):
