@@ -83,11 +83,12 @@ class Embedding(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Module):
-    """Softmax and loss over a vocabulary split by tp, in one of three ways.
+    """Softmax and loss over a vocabulary split by tp, in one of four ways.
 
-    One kernel (fusion `cross_entropy`) over 16-bit logits. Or in fp32: PyTorch's own operators (`log_softmax`), which
-    make a tensor each; or else Megatron's, which work in place and reduce over tp (maximum, own logit, sum of
-    exponentials, 4 bytes per token each; Shoeybi et al. 2019).
+    One kernel (fusion `cross_entropy`) over 16-bit logits. Or in fp32: compiled (`cross_entropy_fp32`, Megatron-Core's
+    own fusion), with a copy of the logits and their exponentials; PyTorch's own operators (`log_softmax`), which make a
+    tensor each; or else Megatron's, which work in place and reduce over tp (maximum, own logit, sum of exponentials, 4
+    bytes per token each; Shoeybi et al. 2019).
     """
 
     name: str
@@ -102,8 +103,12 @@ class CrossEntropy(Module):
         elements, size = self._elements(shard), shard.bytes
         reduce = Collective("all_reduce", "tp", 4.0 * shard.tokens, "fp32")
         split = shard.tp > 1
-        if shard.fused("cross_entropy"):
+        if _form(shard) in ("cross_entropy", "cross_entropy_fp32"):
             what = MemoryBound("cross_entropy", 2 * elements * size, elements * size)
+            if _form(shard) == "cross_entropy_fp32":
+                what = MemoryBound(
+                    "cross_entropy", elements * (size + 4.0), elements * (4.0 + 4.0), kernels=2
+                )
             sums = [Operation(f"{self.name}.reduce", reduce)] * 2 if split else []
             return [Operation(f"{self.name}.forward", what), *sums]
         operations: list[Operation] = []
@@ -116,10 +121,10 @@ class CrossEntropy(Module):
 
     def backward(self, shard: Shard) -> list[Operation]:
         elements, size = self._elements(shard), shard.bytes
-        if shard.fused("cross_entropy"):
+        if _form(shard) == "cross_entropy":
             what = MemoryBound("cross_entropy_backward", elements * size, elements * size)
             return [Operation(f"{self.name}.backward", what)]
-        read, written, kernels = (8.0, 8.0, 2) if shard.fused("log_softmax") else (4.0, 4.0, 1)
+        read, written, kernels = (8.0, 8.0, 2) if _form(shard) == "log_softmax" else (4.0, 4.0, 1)
         gradient = MemoryBound("cross_entropy_backward", elements * read, elements * written, kernels)
         cast = MemoryBound("cast", elements * 4.0, elements * size)
         return [Operation(f"{self.name}.backward", gradient), Operation(f"{self.name}.cast_backward", cast)]
@@ -128,8 +133,7 @@ class CrossEntropy(Module):
         """The softmax, unless each piece of the loss runs backward at once."""
         if shard.loss_chunks > 1:
             return []
-        size = shard.bytes if shard.fused("cross_entropy") else 4.0
-        return [Saved(f"{self.name}.softmax", self._elements(shard) * size)]
+        return [Saved(f"{self.name}.softmax", self._elements(shard) * _kept_bytes(shard))]
 
     def transient_bytes(self, shard: Shard) -> float:
         """The logits, later their gradient, in the activation type, and what is not worked on in place.
@@ -137,17 +141,30 @@ class CrossEntropy(Module):
         PyTorch's operators in fp32 make the gradients of loss and softmax (over tp also the exponentials), while the
         allocator holds on to the logits' block, too small for either.
         """
-        working = shard.bytes
-        if shard.fused("log_softmax") and not shard.fused("cross_entropy"):
-            working += 8.0 if shard.tp == 1 else 12.0
+        working = shard.bytes + WORKING[_form(shard)]
+        if _form(shard) == "log_softmax" and shard.tp > 1:
+            working += 4.0
         if shard.loss_chunks > 1:
-            working += shard.bytes if shard.fused("cross_entropy") else 4.0
+            working += _kept_bytes(shard)
         return self._elements(shard) * working / shard.loss_chunks
+
+
+WORKING = {"cross_entropy": 0.0, "cross_entropy_fp32": 4.0, "log_softmax": 8.0, "in_place": 0.0}
+"""Bytes per logit besides the kept softmax and one tensor of the activation type, by how the loss is carried out."""
+
+
+def _form(shard: Shard) -> str:
+    return next((name for name in WORKING if shard.fused(name)), "in_place")
+
+
+def _kept_bytes(shard: Shard) -> float:
+    """Of the softmax, per logit."""
+    return shard.bytes if _form(shard) == "cross_entropy" else 4.0
 
 
 def _steps(shard: Shard) -> list[tuple[str, float, float, bool]]:
     """(operator, bytes read and written per logit, whether tp ranks add up) of the loss in fp32."""
-    if shard.fused("log_softmax"):
+    if _form(shard) == "log_softmax":
         return [("cast", shard.bytes, 4.0, False), ("log_softmax", 4.0, 4.0, True)]
     return [
         ("cast", shard.bytes, 4.0, False),
