@@ -38,6 +38,10 @@ def command(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of the best plans.")] = 5,
+    most: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop after so many simulations, and say what is not proven."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per CPU if left out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -61,6 +65,7 @@ def command(
             space=space,
             constraints=[Constraint.parse(text) for text in constraints or ()],
             top=top,
+            most=most,
             pool=LocalPool(processes) if processes > 1 else None,
             progress=progress,
         )

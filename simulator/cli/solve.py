@@ -79,7 +79,7 @@ def told(solution: Solution, design: Design) -> str:
     lines.append("")
     key = solution.condition.rstrip("0123456789.e+-").rstrip("<>=")
     lines += [
-        f"  {written(sample.value):>16}  {key} "
+        f"  {design.written(solution.key, sample.value, digits=4):>16}  {key} "
         + ("cannot run" if sample.answer is None else f"{sample.answer:.6g}")
         for sample in solution.samples
     ]

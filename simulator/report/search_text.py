@@ -56,13 +56,17 @@ def proof(certificate: Certificate, objective: str) -> list[str]:
     )
     lines = [
         f"{certificate.plans:,} plans: {infeasible:,} cannot run ({reasons}),",
-        f"  {certificate.pruned:,} cannot be better by their bound, {certificate.simulated:,} were simulated.",
+        f"  {certificate.pruned - certificate.open:,} cannot be better by their bound, "
+        f"{certificate.simulated:,} were simulated.",
     ]
+    if certificate.open:
+        lines.append(f"  Not proven: {certificate.open:,} that may be better were not tried.")
     if certificate.refused:
         refused = ", ".join(f"{name} {count:,}" for name, count in certificate.refused.items())
         lines.append(f"  Of those simulated, refused: {refused}.")
     if certificate.best_pruned_bound_s is not None and objective == "step_time":
-        lines.append(f"  No pruned plan can take less than {write.seconds(certificate.best_pruned_bound_s)}.")
+        which = "plan that was not simulated" if certificate.open else "pruned plan"
+        lines.append(f"  No {which} can take less than {write.seconds(certificate.best_pruned_bound_s)}.")
     return lines
 
 

@@ -59,10 +59,11 @@ class Design:
             node = _child(node, part, key)
         return dimension_of(node, path[-1]) if isinstance(node, BaseModel) else _of_mapping(self, key)
 
-    def written(self, key: str, value: float) -> str:
-        """A value of `key` as it is typed."""
+    def written(self, key: str, value: float, digits: int = 6) -> str:
+        """A value of `key` as it is typed, rounded to so many digits."""
         dimension = self.dimension(key)
-        return f"{value:g}" if dimension is None else quantity_text(float(f"{value:.6g}"), dimension)
+        rounded = float(f"{value:.{digits}g}")
+        return f"{rounded:g}" if dimension is None else quantity_text(rounded, dimension)
 
 
 def dimension_of(description: BaseModel, name: str) -> Dimension | None:

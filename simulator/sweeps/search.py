@@ -46,6 +46,8 @@ class Certificate:
 
     `plans` = sum of `infeasible` (by reason) + `pruned` + `simulated`. `refused`: simulated plans that do not fit or
     break a constraint. `best_pruned_bound`: the least bound of the objective among pruned plans, None if there is none.
+    `open`: of the pruned, those that the bound does not exclude, because the search was told to stop before; with none,
+    the best plans are proven to be.
     """
 
     plans: int
@@ -55,6 +57,7 @@ class Certificate:
     refused: Mapping[str, int]
     best_pruned_bound: float | None
     best_pruned_bound_s: float | None
+    open: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -65,6 +68,7 @@ class Certificate:
             "refused": dict(self.refused),
             "best_pruned_bound_s": self.best_pruned_bound_s,
             "best_pruned_bound": self.best_pruned_bound,
+            "open": self.open,
         }
 
 
@@ -123,10 +127,11 @@ def search(
     space: Space = Space(),
     constraints: Sequence[Constraint] = (),
     top: int = 1,
+    most: int | None = None,
     pool: Pool | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """The `top` best plans of `workload` on all GPUs of `cluster`.
+    """The `top` best plans of `workload` on all GPUs of `cluster`; of the first `most` by their bounds, if given.
 
     Raises KeyFaults for a constraint on a key that predictions do not have, DescriptionError for settings that the
     bound does not know.
@@ -151,7 +156,8 @@ def search(
     least = objective.bound(cluster, bounds)
     order = np.argsort(least, kind="stable")
     task = Task(_try, (cluster, known.table.take(fitting), objective, tuple(constraints)))
-    found, simulated = _simulate_in_order(order.tolist(), least, task, top, pool, progress or Progress())
+    allowed = order[:most].tolist()
+    found, simulated = _simulate_in_order(allowed, least, task, top, pool, progress or Progress())
     pruned = order[simulated:]
     certificate = Certificate(
         plans=known.total,
@@ -161,6 +167,7 @@ def search(
         refused=dict(found.refused),
         best_pruned_bound=float(least[pruned[0]]) if len(pruned) else None,
         best_pruned_bound_s=float(bounds.step_time[pruned].min()) if len(pruned) else None,
+        open=int((least[pruned] < found.threshold).sum()),
     )
     best = tuple(simulate(cluster, known.table.job(int(fitting[order[rank]]))) for _, rank in found.best)
     return SearchResult(best, certificate, objective.name, perf_counter() - began)

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log
+from math import ceil, exp, floor, log
 from typing import Any
 
 from simulator.description.faults import DescriptionError, KeyFaults
 from simulator.simulation import simulate
 from simulator.sweeps.changes import Design
 from simulator.sweeps.objectives import Constraint, value_of
+from simulator.workloads.plan_checks import WORKLOAD_CHECKS
 
 SAMPLES = 9
 TOLERANCE = 1e-3
 """Relative width at which a bisection ends."""
 
+MOST_TRIED = 1000
+"""Whole numbers that are asked whether the plan can run with them."""
 SPAN = 64.0
 """A range that nobody gave reaches from the present value divided by this to the value times this."""
 
@@ -77,6 +80,8 @@ def solve(
     `tokens` makes `days` (to train on so many) a key that a condition may use. Raises KeyFaults for a key that is not
     there or is no number, and for a condition on what predictions do not have.
     """
+    if condition.key == "days" and tokens is None:
+        raise KeyFaults([("days", "needs the number of tokens to train on (--tokens)")])
     values = _values(design, key, low, high)
     search = _Search(design, key, condition, tokens)
     return search.solution(values, discrete=key == "gpus" or isinstance(design.value(key), int))
@@ -92,9 +97,34 @@ def _values(design: Design, key: str, low: float | None, high: float | None) -> 
     low, high = low or now / SPAN, high or now * SPAN
     if not 0.0 < low < high:
         raise KeyFaults([(key, f"the range {low:g} to {high:g} is empty or not positive")])
-    steps = [exp(log(low) + (log(high) - log(low)) * i / (SAMPLES - 1)) for i in range(SAMPLES)]
+    if isinstance(now, int):
+        return _whole_numbers(design, key, low, high)
+    return _geometric(low, high, SAMPLES)
+
+
+def _geometric(low: float, high: float, count: int) -> list[float]:
+    steps = [exp(log(low) + (log(high) - log(low)) * i / (count - 1)) for i in range(count)]
     steps[0], steps[-1] = low, high
-    return sorted({float(round(step)) for step in steps}) if isinstance(now, int) else steps
+    return steps
+
+
+def _whole_numbers(design: Design, key: str, low: float, high: float) -> list[float]:
+    """Whole numbers from `low` to `high` with which the plan can run."""
+    first, last = max(1, ceil(low)), floor(high)
+    if last - first < MOST_TRIED:
+        tried = list(range(first, last + 1))
+    else:
+        tried = sorted({round(value) for value in _geometric(first, last, MOST_TRIED)})
+    found = [float(value) for value in tried if _runs(design.with_value(key, value))]
+    if not found:
+        raise KeyFaults([(key, f"the plan can run with no whole number from {low:g} to {high:g}")])
+    return found
+
+
+def _runs(design: Design) -> bool:
+    """Whether no check refuses the plan."""
+    faults = (fault for check in WORKLOAD_CHECKS for fault in check(design.workload))
+    return not any(True for _ in faults) and not design.workload.faults_on(design.cluster.num_gpus)
 
 
 def _gpu_counts(design: Design, low: float, high: float) -> list[float]:

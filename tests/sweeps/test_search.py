@@ -8,6 +8,7 @@ import pytest
 
 from simulator.description.faults import KeyFaults
 from simulator.hardware.cluster import Cluster
+from simulator.report.search_text import search_text
 from simulator.simulation import simulate
 from simulator.sweeps.objectives import Constraint, objective
 from simulator.sweeps.processes import LocalPool
@@ -90,6 +91,16 @@ def test_certificate_accounts_for_every_plan_and_not_for_processes() -> None:
     assert proof.plans == sum(proof.infeasible.values()) + proof.pruned + proof.simulated
     assert proof.best_pruned_bound is not None and proof.best_pruned_bound >= alone.best[-1].step_time_s
     assert same(alone, search(machine(), job(), goal, space=space, top=2, pool=LocalPool(3)))
+
+
+def test_a_search_that_stops_early_says_how_many_plans_might_be_better() -> None:
+    space = Space({"tp": (1, 2), "pp": (1, 2), "micro_batch": (1,), "recompute": ("none",)})
+    goal = objective("step_time", machine())
+    whole = search(machine(), job(), goal, space=space, top=2)
+    early = search(machine(), job(), goal, space=space, top=2, most=1)
+    assert (whole.certificate.open, early.certificate.simulated) == (0, 1)
+    assert early.certificate.open == early.certificate.pruned  # one is too few for a worst of two
+    assert "Not proven" in search_text(early) and "Not proven" not in search_text(whole)
 
 
 def test_what_does_not_fit_is_counted_not_simulated() -> None:

@@ -72,3 +72,14 @@ def test_turns_are_reported_with_every_range_that_shows(monkeypatch: pytest.Monk
 def test_wrong_keys_are_told(key: str, message: str) -> None:
     with pytest.raises(KeyFaults, match=message):
         solve(design(), key, Constraint("mfu", ">=", 0.4))
+
+
+def test_whole_numbers_are_those_with_which_the_plan_can_run() -> None:
+    found = solve(design(), "plan.tp", Constraint("mfu", ">=", 0.0))
+    assert [sample.value for sample in found.samples if sample.answer is None] == []
+    assert [sample.value for sample in found.samples][:2] == [1.0, 2.0]
+
+
+def test_days_without_a_number_of_tokens_is_an_error_that_says_so() -> None:
+    with pytest.raises(KeyFaults, match="tokens"):
+        solve(design(), "gpus", Constraint("days", "<=", 30.0))
