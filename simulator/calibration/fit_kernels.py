@@ -278,7 +278,7 @@ def _memory(made: _Parts, gpu: GPU, chip: Chip, lender: KernelCalibration | None
         made.borrow("memory", lender)
         return lender.memory if lender else MemoryParameters(latency=0.0, efficiency={})
     held = kernel_data.held_memory_bound(rows)
-    base = lender.memory if lender else MemoryParameters(latency=3e-6, efficiency={"elementwise": STREAMING})
+    base = lender.memory if lender else MemoryParameters(latency=3e-6, efficiency=STREAMING)
     found = fit_memory.fit_memory(rows[~held], chip, base)
     errors = [
         relative_error(fit_memory.predicted(part, chip, found), part.seconds.to_numpy())
@@ -292,8 +292,11 @@ def _memory(made: _Parts, gpu: GPU, chip: Chip, lender: KernelCalibration | None
     return found
 
 
-STREAMING = 0.85
-"""Of memory bandwidth, for plain streaming: copies and sums on A100 and Blackwell reach 0.83 to 0.93."""
+STREAMING = {"elementwise": 0.85, "permute": 0.60}
+"""Of memory bandwidth, where nothing was measured on a GPU. elementwise: copies and sums on A100 and Blackwell reach
+0.83 to 0.93. permute: Triton kernels that bring 8,192 tokens of 4,096 bf16 elements to 8 experts each, and back
+(DeepLink-org/DLBlas, pull request 66): 1.5 and 2.1 TB/s to copy rows, 3.1 to sum them; the GPU is not stated, by its
+rates a Hopper with 3.35 TB/s."""
 
 
 def main(names: list[str]) -> None:

@@ -100,6 +100,14 @@ class SoftwareProfile(Named):
         default=False,
         description="the host waits for every kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1)",
     )
+    call: Seconds = Field(
+        default=0.0,
+        description="host time of one call of a module, forward or backward, besides its launches",
+    )
+    awaits_token_counts: bool = Field(
+        default=True,
+        description="the host of a mixture without capacity waits, layer by layer, for how many tokens each rank gets",
+    )
     synchronous_p2p: bool = Field(description="the host waits for every pipeline transfer before it goes on")
     p2p_overhead: Seconds = Field(description="host time per pipeline transfer (shape exchange, batching)")
     scatter_gather: bool = Field(

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from simulator.program.program import Draws, Phase
 from simulator.workloads.layers import Operation
-from simulator.workloads.operators import Collective, Kernel, MemoryBound
+from simulator.workloads.operators import Attention, Collective, Gemm, Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,18 @@ class Pricing(Protocol):
     @property
     def gpu_resource(self) -> int: ...
 
+    @property
+    def awaits_counts(self) -> bool:
+        """Whether the host waits for the numbers that operations marked `awaited` need."""
+        ...
+
     def kernel_seconds(self, kernel: Kernel) -> float: ...
 
     def transfer(self, collective: Collective) -> Transfer | None:
         """None where the group has one member."""
         ...
 
-    def launch(self, kernels: int, backward: bool) -> float: ...
+    def launch(self, kernels: int, calls: int, backward: bool) -> float: ...
 
     @property
     def blocking(self) -> bool:
@@ -65,6 +70,34 @@ Piece = tuple[int, int]
 """(number of a collective in a chain, which piece of it)"""
 
 
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What a host launches without waiting for the device: how long that and the work itself take.
+
+    `seconds`: of the work, if the host were never late. `host`: of the launches. `bound`: end of the last kernel if
+    the device were never late, from the moment the host starts to launch, so that the work cannot end before
+    (host start) + bound.
+    """
+
+    seconds: float = 0.0
+    host: float = 0.0
+    bound: float = 0.0
+
+    @property
+    def lead(self) -> float:
+        """How long the host must be at work before the device may start so that no kernel is awaited."""
+        return max(0.0, self.bound - self.seconds)
+
+    @property
+    def ahead(self) -> float:
+        """How long before the end of the work the host has launched all of it, having started just in time."""
+        return max(self.seconds, self.bound) - self.host
+
+    def __add__(self, other: Launches) -> Launches:
+        bound = max(self.bound + other.seconds, self.host + other.bound)
+        return Launches(self.seconds + other.seconds, self.host + other.host, bound)
+
+
 @dataclass(frozen=True, eq=False)
 class Chain:
     """Phases run back to back, with the time that the host needs to launch them.
@@ -72,8 +105,9 @@ class Chain:
     `axes[i]` is the axis whose group carries phase i together ("" where the rank is alone), and `pieces[i]` says for
     which collective: its number among the chain's collectives of that axis, and which piece of it the phase is (beside
     one kernel, beside the next, ...). `collectives`: how many there are by axis. `seconds`: alone on its resources.
-    `host`: total launch time. `launch_bound`: end of the last kernel if the device were never late, from the moment
-    the host starts to launch, so that the chain cannot end before (host start) + launch_bound.
+    `host`: total launch time. `head`: what is launched before the host first waits for the device, or everything;
+    `tail`: what is launched after it last did. What follows such a wait finds nothing launched: the device idles for
+    the lead, a phase of the chain.
     """
 
     phases: tuple[Phase, ...] = ()
@@ -82,7 +116,8 @@ class Chain:
     collectives: tuple[tuple[str, int], ...] = ()
     seconds: float = 0.0
     host: float = 0.0
-    launch_bound: float = 0.0
+    head: Launches = Launches()
+    tail: Launches | None = None
 
     @cached_property
     def meets(self) -> tuple[str, ...]:
@@ -98,7 +133,7 @@ class Chain:
     @cached_property
     def lead(self) -> float:
         """How long the host must be at work before the chain may start so that no kernel is awaited."""
-        return max(0.0, self.launch_bound - self.seconds)
+        return self.head.lead
 
     def __add__(self, other: Chain) -> Chain:
         return joined((self, other))
@@ -110,18 +145,36 @@ def joined(chains: Sequence[Chain]) -> Chain:
     axes: list[str] = []
     pieces: list[Piece] = []
     counts: dict[str, int] = {}
-    seconds = host = bound = 0.0
+    seconds = host = 0.0
+    head, tail = Launches(), None
     for chain in chains:
+        if tail is None:
+            head += chain.head
+        else:
+            longer = tail + chain.head
+            idle = longer.lead - tail.lead
+            if idle > 0.0:
+                phases.append(idle_phase(idle))
+                axes.append("")
+                pieces.append((0, 0))
+                seconds += idle
+            tail = longer
+        tail = chain.tail or tail
         phases += chain.phases
         axes += chain.axes
         before = (counts.get(axis, 0) for axis in chain.axes)
         pieces += [(first + number, part) for first, (number, part) in zip(before, chain.pieces, strict=True)]
         for axis, count in chain.collectives:
             counts[axis] = counts.get(axis, 0) + count
-        bound = max(bound + chain.seconds, host + chain.launch_bound)
         seconds += chain.seconds
         host += chain.host
-    return Chain(tuple(phases), tuple(axes), tuple(pieces), tuple(counts.items()), seconds, host, bound)
+    return Chain(tuple(phases), tuple(axes), tuple(pieces), tuple(counts.items()), seconds, host, head, tail)
+
+
+@lru_cache(maxsize=65536)
+def idle_phase(seconds: float) -> Phase:
+    """The device waits for the host's launches."""
+    return Phase("launch", "launch", 0.0, latency=seconds)
 
 
 def chain_of(operations: Sequence[Operation], pricing: Pricing, kind: str, backward: bool) -> Chain:
@@ -169,15 +222,18 @@ class _Track:
         self.axes: list[str] = []
         self.pieces: list[Piece] = []
         self.counts: dict[str, int] = {}
+        self.parts: list[Chain] = []  # up to each moment at which the host waited for the device
         self.seconds = self.host = self.bound = 0.0
+        self.graphed = False  # whether the last operation was launched together with others
 
     def kernel(self, operation: Operation) -> None:
         kernel = operation.what
         assert not isinstance(kernel, Collective)
         for label in operation.waits_for:
             self.wait(label)
-        launches = kernel.kernels if isinstance(kernel, MemoryBound) else 1
-        self._launch(launches)
+        if operation.awaited and self.pricing.awaits_counts:
+            self._synchronise()
+        self._launch(operation, 1 if isinstance(kernel, Gemm | Attention) else kernel.kernels)
         left = self.pricing.kernel_seconds(kernel)
         total = left
         while left > 0.0 and self.flights:
@@ -204,7 +260,9 @@ class _Track:
         transfer = self.pricing.transfer(collective)
         if transfer is None:
             return
-        self._launch(1)
+        if operation.awaited and self.pricing.awaits_counts:
+            self._synchronise()
+        self._launch(operation, 1)
         number = self.counts.get(transfer.axis, 0)
         self.counts[transfer.axis] = number + 1
         flight = _InFlight(operation.label, transfer, number, transfer.latency, transfer.work)
@@ -224,16 +282,44 @@ class _Track:
                 return
 
     def finish(self) -> Chain:
-        counts = tuple(self.counts.items())
-        phases, axes, pieces = tuple(self.phases), tuple(self.axes), tuple(self.pieces)
-        if not self.pricing.blocking:
-            return Chain(phases, axes, pieces, counts, self.seconds, self.host, self.bound)
-        # the GPU idles through every launch; all of them at once, since no event falls between
-        launches = Phase("launch", "launch", 0.0, latency=self.host)
-        return Chain((launches, *phases), ("", *axes), ((0, 0), *pieces), counts, self.host + self.seconds)
+        if self.pricing.blocking:
+            return self._blocking()
+        return joined([*self.parts, self._part()]) if self.parts else self._part()
 
-    def _launch(self, launches: int) -> None:
-        self.host += self.pricing.launch(launches, self.backward)
+    def _blocking(self) -> Chain:
+        """The GPU idles through every launch; all of them at once, since no event falls between."""
+        phases, axes, pieces = tuple(self.phases), tuple(self.axes), tuple(self.pieces)
+        counts, idle = tuple(self.counts.items()), idle_phase(self.host)
+        return Chain((idle, *phases), ("", *axes), ((0, 0), *pieces), counts, self.host + self.seconds)
+
+    def _part(self) -> Chain:
+        counts = tuple(self.counts.items())
+        launches = Launches(self.seconds, self.host, self.bound)
+        phases, axes, pieces = tuple(self.phases), tuple(self.axes), tuple(self.pieces)
+        if not self.parts:
+            return Chain(phases, axes, pieces, counts, self.seconds, self.host, launches)
+        seconds = self.seconds
+        if launches.lead > 0.0:
+            phases, axes, pieces = (idle_phase(launches.lead), *phases), ("", *axes), ((0, 0), *pieces)
+            seconds += launches.lead
+        return Chain(phases, axes, pieces, counts, seconds, self.host, Launches(), launches)
+
+    def _synchronise(self) -> None:
+        """The host waits until the device has done all that was launched."""
+        if self.pricing.blocking:  # as after every kernel
+            return
+        self.wait(None)
+        self.parts.append(self._part())
+        self.phases, self.axes, self.pieces, self.counts = [], [], [], {}
+        self.seconds = self.host = self.bound = 0.0
+        self.graphed = False
+
+    def _launch(self, operation: Operation, launches: int) -> None:
+        """Kernels of a captured graph are launched with the first of them."""
+        if operation.graphed:
+            launches = 0 if self.graphed else 1
+        self.graphed = operation.graphed
+        self.host += self.pricing.launch(launches, operation.calls, self.backward)
         self.bound = max(self.bound, self.host)
 
     def _add(self, phase: Phase, flight: _InFlight | None, seconds: float) -> None:

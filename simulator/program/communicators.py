@@ -64,6 +64,10 @@ class Communicators:
         if axis == "tied":
             first_last = self.grid.ranks[..., [0, -1]]
             return first_last.reshape(-1, 2)
+        if axis == "twins":  # stages that hold the same parts of the model (DualPipe)
+            stages = self.grid.ranks
+            half = stages.shape[-1] // 2
+            return np.stack([stages[..., :half], stages[..., : half - 1 : -1]], axis=-1).reshape(-1, 2)
         return self.grid.groups(axis)
 
     def shapes(self, axis: str) -> tuple[list[GroupShape], Ints]:

@@ -41,7 +41,7 @@ def optimizer_step(
         meeting = rank.communicate(transfer, "optimizer", "sum of norms", "dp", after)
         after = [meeting] if meeting is not None else after
     if setting.software.optimizer.host_synchronisations and not setting.overlaps_steps:
-        rank.sync += after
+        rank.wait_for([*rank.sync, *after])
     if setting.plan.offload.optimizer == "none":
         update = rank.run(update_chain(setting, pricing, [one.layer for one in placed], counts), after)
         updated = [] if update is None else [update[1]]

@@ -36,6 +36,10 @@ class ClassPricing:
         """Resource ids start with the GPUs, one per rank class."""
         return self.rank_class
 
+    @property
+    def awaits_counts(self) -> bool:
+        return self.software.awaits_token_counts
+
     def kernel_seconds(self, kernel: Kernel) -> float:
         fallback = self.software.unaligned_batches
         if fallback is not None and isinstance(kernel, Gemm) and kernel.batch > 1 and not kernel.aligned:
@@ -76,8 +80,10 @@ class ClassPricing:
     def blocking(self) -> bool:
         return self.software.blocking_launches
 
-    def launch(self, kernels: int, backward: bool) -> float:
-        return kernels * (self.software.launch_backward if backward else self.software.launch)
+    def launch(self, kernels: int, calls: int, backward: bool) -> float:
+        """Seconds the host takes for kernels of so many modules."""
+        each = self.software.launch_backward if backward else self.software.launch
+        return kernels * each + calls * self.software.call
 
     def under_power_limit(
         self, operations: Iterable[tuple[Operation, int]], calibrations: Iterable[KernelCalibration]

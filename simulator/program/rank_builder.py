@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulator.program import host_copies
-from simulator.program.chains import Chain, Transfer, joined, transfer_phases
+from simulator.program.chains import Chain, Launches, Transfer, idle_phase, joined, transfer_phases
 from simulator.program.program import Phase
 
 if TYPE_CHECKING:
@@ -28,13 +28,15 @@ class RankBuilder:
     """Adds the tasks of one rank class to the draft, in program order.
 
     `ready`: tasks that the next chain on the compute stream waits for, besides its own. `sync`: tasks the host waits
-    for before it launches more. `carry`: launch time of the last chain that the host still owes. `extra`: host time
-    spent on other things since.
+    for before it launches more, and `ahead` how long before their end it could go on. `carry`: launch time of the last
+    chain that the host still owes. `extra`: host time spent on other things since.
     """
 
     setting: Setting
     rank_class: int
     sync: list[int] = field(default_factory=list)
+    ahead: float = 0.0
+    follows: bool = False  # whether it ever waits for what a micro-batch computes
     carry: float = 0.0
     extra: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
@@ -43,7 +45,6 @@ class RankBuilder:
         default_factory=dict
     )  # lanes; none where others take part
     taken: dict[str, list[float]] = field(default_factory=dict)  # seconds of collectives by lane and thread
-    launches: dict[float, tuple[Phase, ...]] = field(default_factory=dict)
 
     def run(
         self, chain: Chain, deps: Iterable[int], micro_batch: int = -1, name: str = ""
@@ -51,18 +52,31 @@ class RankBuilder:
         """Add `chain`, called `name`; returns its first and last task, or None if it is empty."""
         if not chain.phases:
             return None
-        needs = [*deps, *self.sync]
         if self.setting.host_waits or self.setting.host_gathers:
+            needs = [*deps, *self.sync]
             chain = self._exposed(chain)
+            self.wait_for([])
         else:
-            host = self._launch(chain)
+            host = self._launch(chain, micro_batch)
             needs = list(deps) if host is None else [*deps, host]
-        self.sync = []
         lanes = self._lanes(chain)
-        if not lanes:
-            return self._run_apart(chain, needs, micro_batch, name)
-        task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
-        return task, task
+        if lanes:
+            task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
+            ran = task, task
+        else:
+            ran = self._run_apart(chain, needs, micro_batch, name)
+        if chain.tail is not None:
+            self.follow(ran[1], chain.tail.ahead)
+        return ran
+
+    def follow(self, task: int, ahead: float = 0.0) -> None:
+        """The host needs what the task computes, or did `ahead` seconds before its end, before it launches more."""
+        self.wait_for([task], ahead)
+        self.follows = True
+
+    def wait_for(self, tasks: list[int], ahead: float = 0.0) -> None:
+        """The host launches nothing more until `ahead` seconds before these tasks end."""
+        self.sync, self.ahead = tasks, ahead
 
     def _lanes(self, chain: Chain) -> tuple[str, ...]:
         """Those of the chain as one task; none where other classes take part in some of its phases."""
@@ -78,8 +92,9 @@ class RankBuilder:
             return chain
         key = (chain, seconds)
         if key not in self.exposed:
-            launch = Phase("launch", "launch", 0.0, latency=seconds)
-            self.exposed[key] = joined([Chain((launch,), ("",), ((0, 0),), seconds=seconds), chain])
+            before = Launches(seconds, 0.0, seconds)
+            idle = Chain((idle_phase(seconds),), ("",), ((0, 0),), seconds=seconds, head=before)
+            self.exposed[key] = joined([idle, chain])
         return self.exposed[key]
 
     def _run_apart(self, chain: Chain, needs: list[int], micro_batch: int, name: str) -> tuple[int, int]:
@@ -112,20 +127,25 @@ class RankBuilder:
         self.counters[name] = self.counters.get(name, 0) + 1
         return (axis, purpose, self.setting.communicators.classes(axis, self.rank_class), self.counters[name])
 
-    def _launch(self, chain: Chain) -> int | None:
+    def _launch(self, chain: Chain, micro_batch: int) -> int | None:
         """The host's part before the chain may start: what it still owes, then the lead of this chain.
 
         After a synchronisation nothing is owed: the GPU has run all that was launched.
         """
         owed = 0.0 if self.sync else self.carry
-        seconds = owed + self.extra + chain.lead
+        seconds = owed + self.extra + chain.lead - self.ahead
+        spare = self.ahead - self.extra
+        self.carry = max(0.0, chain.head.host - max(chain.lead, spare))
         self.extra = 0.0
-        self.carry = max(0.0, chain.host - chain.lead)
         if seconds <= 0.0:
+            left = spare - chain.head.host
+            self.wait_for(self.sync if left > 0.0 else [], max(0.0, left))
             return None
-        if seconds not in self.launches:
-            self.launches[seconds] = (Phase("launch", "launch", 0.0, latency=seconds),)
-        return self.setting.draft.add(self.rank_class, ("host",), self.launches[seconds], self.sync)
+        number = micro_batch if self.follows else -1  # a host that waits for nobody repeats nothing
+        phases = (idle_phase(seconds),)
+        host = self.setting.draft.add(self.rank_class, ("host",), phases, self.sync, number)
+        self.wait_for([])
+        return host
 
     def host_work(
         self, label: str, seconds: float, deps: Sequence[int] = (), kind: str = "launch"

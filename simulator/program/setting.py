@@ -17,7 +17,7 @@ from simulator.program.offload import offload_requests
 from simulator.program.schedules import Schedule, find_schedule
 from simulator.program.schedules.placement import Placement
 from simulator.program.servers import server_requests
-from simulator.program.sharding import gather_of, gathers, kept_units, shares
+from simulator.program.sharding import gather_of, gathers, kept_units, owned_parameters, shares
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit, buckets, identity, layer_units, one_unit
 from simulator.ranks.grid import Grid
@@ -237,6 +237,11 @@ class Setting:
         return self.plan.zero >= 2
 
     @cached_property
+    def exchanges_behind(self) -> bool:
+        """Tokens of one micro-batch travel to and from experts while another's are computed on."""
+        return self.plan.overlap.ep
+
+    @cached_property
     def overlaps_pipeline(self) -> bool:
         return self._overlaps("pp")
 
@@ -446,6 +451,16 @@ class Setting:
         parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
         return parameters.embeddings * self.reduction_size
 
+    def twin_bytes(self, stage: int) -> float:
+        """Bytes of a stage's gradients that it adds up with the stage that holds the same parts.
+
+        Each has its own sums over data parallelism by then, shared out where the update is.
+        """
+        if self.schedule.copies == 1:
+            return 0.0
+        layers = [placed for content in self.content[stage] for placed in content.layers]
+        return owned_parameters(self, layers) * self.reduction_size
+
     def operations(
         self, stage: int, packs: Sequence[Pack | None] = (None,)
     ) -> Iterator[tuple[Operation, int]]:
@@ -495,6 +510,8 @@ class Setting:
                 yield "tp", "all_gather", size * self.scatter
         if self.tied_bytes:
             yield "tied", "all_reduce", self.tied_bytes
+        for size in filter(None, map(self.twin_bytes, range(self.plan.pp))):
+            yield "twins", "all_reduce", size
 
     def _pair_axes(self) -> list[str]:
         """Every axis on which neighbouring parts exchange, in both directions."""

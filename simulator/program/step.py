@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from simulator.costs.memory import gradient_copies, stage_state
 from simulator.program.averaging import average_parameters, send_to_neighbours
@@ -20,6 +20,13 @@ from simulator.program.schedules import Action
 from simulator.program.servers import ServerTraffic
 from simulator.program.setting import ChunkContent, Setting
 from simulator.program.sharding import gathers
+from simulator.program.side_by_side import (
+    Piece,
+    Stream,
+    backward_pieces,
+    forward_pieces,
+    run_side_by_side,
+)
 from simulator.program.units import Placed, Unit, identity
 from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack
@@ -70,6 +77,7 @@ class Step:
     # by kind of action, chunk and pack
     passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
     chains: dict[tuple[int, str, bool], Chain] = field(default_factory=dict)  # by unit
+    pieces: dict[tuple[int, str], list[Piece]] = field(default_factory=dict)  # by unit
     held: dict[tuple[int, str], Held] = field(default_factory=dict)  # by unit
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
@@ -105,16 +113,20 @@ class Step:
         setting = self.setting
         overhead = setting.software.step_overhead if begins_step else 0.0
         start = self.rank.host_work("step overhead", overhead, kind="launch")
-        self.rank.sync = [] if start is None else [start]
+        self.rank.wait_for([] if start is None else [start])
         self.final, self.reductions = actions.final, []
         if setting.gathers_ahead:
             self._gather_everything()
         sent = send_to_neighbours(setting, self.pricing, self.rank, self.stage, self.blockers)
         self.blockers += self.servers.fetch_rows(self.stage, self.blockers, self.count)
         self.pipeline.begin(self.count)
-        for action in actions.actions:
-            self._act(action)
+        for action, beside in self._beside(actions.actions):
+            if beside is None:
+                self._act(action)
+            else:
+                self._act_side_by_side(action, beside)
         self._reduce_rest()
+        self._reduce_twins()
         self._reduce_tied()
         deps = [*sent, *self.reductions, *self.blockers, *([] if self._last is None else [self._last])]
         self.blockers = optimizer_step(setting, self.pricing, self.rank, self.host, self.stage, deps)
@@ -158,6 +170,65 @@ class Step:
                     sent
                 )  # where messages wait for requests, the host's socket takes them in
         self.pipeline.behind.append(self._last)
+
+    def _beside(self, actions: Sequence[Action]) -> Iterator[tuple[Action, Action | None]]:
+        """Actions in order, each with the next one where the two run side by side."""
+        ops = ("F", "B") if self.setting.schedule.copies > 1 else ("B", "F")
+        index = 0
+        while index < len(actions):
+            one, other = actions[index], actions[index + 1] if index + 1 < len(actions) else None
+            index += 1
+            if other is not None and self.setting.exchanges_behind and self._independent(one, other, ops):
+                index += 1
+                yield one, other
+            else:
+                yield one, None
+
+    def _independent(self, one: Action, other: Action, ops: tuple[str, str]) -> bool:
+        """Whether these are a forward and a backward that do not need one another, with nothing to do in between."""
+        same = one.micro_batch == other.micro_batch
+        reduces = any(self._reduces_now(action) for action in (one, other))
+        return (one.op, other.op) == ops and not same and not reduces
+
+    def _act_side_by_side(self, one: Action, other: Action) -> None:
+        """A forward and a backward of different micro-batches (see `side_by_side`), handed on when both are done."""
+        setting = self.setting
+        forward, backward = (one, other) if one.op == "F" else (other, one)
+        blockers = self._take_blockers()
+        running: list[tuple[Pass, Stream]] = []
+        for action in (backward, forward):
+            found = self._pass(action)
+            needs = list(blockers)
+            if found.arrival is not None:
+                needs.append(self.pipeline.receive(found.arrival, action.micro_batch, self._last))
+            if action.op == "F" and setting.gathers_ahead:
+                keys = [(action.chunk, position) for position in range(len(found.units))]
+                needs += [self.gathered[key] for key in keys if key in self.gathered]
+            pieces = self._pieces(found)
+            running.append((found, Stream(pieces, action.micro_batch, found.direction, needs)))
+        run_side_by_side(self.rank, *(stream for _, stream in running))
+        self._last = max(stream.last for _, stream in running)
+        self.history.append(self._last)
+        for found, stream in running:
+            self._remember(found.content.whole, found.direction, (stream.first, stream.last))
+            if found.departure is not None:
+                sent = self.pipeline.send(found.departure, stream.micro_batch, [self._last])
+                if not setting.overlaps_pipeline and setting.request is None:
+                    self.blockers.append(sent)
+            self.pipeline.behind.append(self._last)
+
+    def _pieces(self, one: Pass) -> list[Piece]:
+        key = (id(one.content.whole), one.direction)
+        if key not in self.pieces:
+            cut = forward_pieces if one.direction == "forward" else backward_pieces
+            found = cut(one.content.whole.layers, self.pricing)
+            gathered = 0.0 if one.arrival is None else self._gathered_boundary(one.arrival)
+            if gathered:
+                arrival = Operation("gather boundary", Collective("all_gather", "tp", gathered))
+                chain = chain_of([arrival], self.pricing, "compute", False)
+                found = [replace(found[0], chain=chain + found[0].chain), *found[1:]]
+            self.pieces[key] = found
+        return self.pieces[key]
 
     def _pass(self, action: Action) -> Pass:
         pack = self.packs[action.micro_batch % len(self.packs)]
@@ -239,7 +310,8 @@ class Step:
             if gather and setting.shards_parameters:
                 self._reshard(content, unit, position, direction, index == len(units) - 1, last, micro_batch)
             if reduce:
-                reduced = self._reduce(unit, [last] if last >= 0 else [], micro_batch)
+                after = [last] if last >= 0 else []
+                reduced = self._reduce(unit, after, micro_batch, action in self.final)
                 if ran is not None and setting.shards_parameters:
                     self.summed.append([last, *reduced][-1])
                     self._hold_gradients(unit, ran[0], self.summed[-1])
@@ -398,10 +470,9 @@ class Step:
 
     # --- gradient reduction ----------------------------------------------------------------------------------------
 
-    def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int) -> list[int]:
+    def _reduce(self, unit: Unit, deps: Iterable[int], micro_batch: int, is_last: bool) -> list[int]:
         """Returns the tasks that end it."""
         setting = self.setting
-        is_last = (micro_batch + 1) % self.count == 0  # also of what belongs to no micro-batch (-1)
         ends: list[int] = []
         if setting.host_gathers:
             prepared = self.rank.host_work("prepare reduction", setting.software.zero3_overhead, [*deps])
@@ -451,7 +522,18 @@ class Step:
             return
         deps = self.blockers + ([] if self._last is None else [self._last])
         for content in setting.content_of(self.packs[-1])[self.stage]:
-            self._reduce(content.whole, deps, -1)
+            self._reduce(content.whole, deps, -1, is_last=True)
+
+    def _reduce_twins(self) -> None:
+        """Two stages that hold the same parts of the model add up their gradients."""
+        size = self.setting.twin_bytes(self.stage)
+        if not size:
+            return
+        transfer = self.pricing.transfer(Collective("all_reduce", "twins", size))
+        deps = self.reductions or ([] if self._last is None else [self._last])
+        task = self.rank.communicate(transfer, "dp", "reduce copies", "dp", deps)
+        if task is not None:
+            self.reductions.append(task)
 
     def _reduce_tied(self) -> None:
         """First and last stage add up their gradients of the shared embedding."""

@@ -108,9 +108,13 @@ class _Time:
         self.waits_to_send = not setting.overlaps_pipeline and self.stages > 1
         self.overlaps_gradients = setting.overlaps_gradients
         self.overlaps_steps = setting.overlaps_steps
-        self.is_known = self.schedule in ENDING_BACKWARD and not self.overlaps_steps
+        self.exchanges_behind = setting.exchanges_behind
+        self.is_known = (
+            self.schedule in ENDING_BACKWARD and not self.overlaps_steps and not self.exchanges_behind
+        )
         self.ties = table.workload.model.tied
         self.count = plans.num_micro_batches.astype(float)[:, None]
+        self.passes = self.count / setting.schedule.copies  # of each chunk
         rows, which = book.layer_prices(plans)
         self.layer = {key: rows[:, i][which] for i, key in enumerate(layer_prices.QUANTITIES)}
         rows, which = book.stage_prices(plans)
@@ -136,7 +140,7 @@ class _Time:
     def bounds(self) -> tuple[Floats, Floats]:
         """(step time, kernel seconds of a GPU averaged over stages)."""
         kernels = self._per_content("kernels") @ self.layout.uses
-        kernels = self.count * (kernels + self.slower * (self._per_content("limited") @ self.layout.uses))
+        kernels = self.passes * (kernels + self.slower * (self._per_content("limited") @ self.layout.uses))
         end = self._last_end(kernels) if self.is_known else self._work()
         if not self.overlaps_steps:
             end = np.maximum(end, self._busy("each", "once", "updating"))
@@ -147,9 +151,12 @@ class _Time:
         return end + waiting * kernels.min(axis=1), kernels.mean(axis=1)
 
     def _work(self) -> Floats:
-        """What the busiest stage computes, whatever the order."""
+        """What the busiest stage computes, whatever the order; exchanges too where nothing runs beside them."""
+        if self.exchanges_behind:
+            kernels = self._per_content("kernels") @ self.layout.uses
+            return (self.passes * kernels).max(axis=1)
         seconds = self._chunk_seconds("forward", False) + self._chunk_seconds("backward", False)
-        return (self.count * self._per_stage(seconds)).max(axis=1)
+        return (self.passes * self._per_stage(seconds)).max(axis=1)
 
     def _last_end(self, kernels: Floats) -> Floats:
         begun, ended = self._compute_lanes()
@@ -173,7 +180,7 @@ class _Time:
 
     def _busy(self, *windows: str) -> Floats:
         """Seconds for which the busiest link must be at work, per plan."""
-        total = sum(self.links[window] * (self.count if window == "each" else 1.0) for window in windows)
+        total = sum(self.links[window] * (self.passes if window == "each" else 1.0) for window in windows)
         busiest: Floats = np.asarray(total).max(axis=1)
         return busiest
 

@@ -148,7 +148,7 @@ def _priced_in_full(layer: Layer, shard: Shard, pricing: ClassPricing, way: int)
     return Priced(
         chain.seconds,
         chain.host,
-        chain.launch_bound,
+        chain.seconds + chain.lead,
         sum(phase.work for phase in chain.phases if phase.kind in KERNELS),
         _limited_seconds(operations, pricing),
         multiplying,

@@ -132,8 +132,9 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     if row.precision == "fp8" and row.software in SCALING:
         plan["scaling"] = SCALING[row.software]
     plan["software"] = row.software
-    if row.tp_overlap:
-        plan["overlap"] = {"tp": TP_OVERLAP[row.tp_overlap]}
+    plan["overlap"] = {"tp": TP_OVERLAP[row.tp_overlap]} if row.tp_overlap else {}
+    if row.overlap_ep:
+        plan["overlap"]["ep"] = True
     for key in ("gradient_dtype", "optimizer_dtype", "parameter_dtype"):
         if getattr(row, key):
             plan[key] = getattr(row, key)
@@ -143,11 +144,28 @@ def plan_of(row: StepRow) -> dict[str, Any]:
         plan["dp"] = row.number("dp")
     if row.order:
         plan["order"] = row.order.split()
-    if row.family == "moe" and plan["tp"] > 1:
-        plan["experts"] = {"tp": 1}
+    if row.family == "moe":
+        plan |= _mixture(row)
     layers, virtual = row.number("layers"), plan["pp"] * plan["vpp"]
-    if layers % virtual:
+    if row.layers_per_stage:
+        plan["layers_per_stage"] = [int(count) for count in row.layers_per_stage.split()]
+    elif layers % virtual:
         plan["layers_per_stage"] = uneven(layers, virtual)
+    return plan
+
+
+def _mixture(row: StepRow) -> dict[str, Any]:
+    """How tokens reach the experts: DeepEP and HybridEP send a token once to a node, and once to a GPU in it."""
+    experts: dict[str, Any] = {"tp": 1} if row.number("tp", 1) > 1 else {}
+    if row.capacity:
+        experts["capacity"] = float(row.capacity)
+    if row.dispatcher in ("deepep", "hybridep"):
+        node, ep = cluster_of(row).node, row.number("ep", 1)
+        across = node is not None and ep > node.num_gpus
+        experts |= {"domain": node.num_gpus} if node is not None and across else {"deduplicated": True}
+    plan: dict[str, Any] = {"experts": experts, "cuda_graphs": row.graphs.split()}
+    if row.scaling:
+        plan["scaling"] = row.scaling
     return plan
 
 

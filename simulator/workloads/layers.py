@@ -7,14 +7,16 @@ parameters it holds and which tensors it keeps. Everything here is per GPU and p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from simulator.workloads.graphs import captured
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, Gemm
 from simulator.workloads.prefetch import prefetched
 from simulator.workloads.shard import MEGATRON_FUSIONS, Shard
+from simulator.workloads.shared_expert import BEHIND, BEHIND_BACKWARD, beside_exchanges
 
 RECOMPUTED = ("block", "prediction")
 """Kinds of layers to which recomputation applies."""
@@ -173,7 +175,7 @@ class Layer:
             return self.forward(shard)
         shard = shard.at_length(self.length)
         redone = [module for module in self.modules if _is_recomputed(module, shard)]
-        return _joined(_filled(module, module.recomputed(shard), shard) for module in redone)
+        return _joined(_issued(self, shard, redone, lambda module: module.recomputed(shard)))
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
@@ -256,12 +258,15 @@ def _transient_bytes(layer: Layer, shard: Shard) -> float:
 
 @lru_cache(maxsize=1024)
 def _forward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
-    return prefetched(_joined(_filled(m, m.forward(shard), shard) for m in layer.modules))
+    operations = _joined(_issued(layer, shard, layer.modules, lambda module: module.forward(shard)))
+    return prefetched(beside_exchanges(operations, BEHIND) if shard.shared_beside else operations)
 
 
 @lru_cache(maxsize=1024)
 def _backward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
-    return prefetched(_joined(_filled(m, m.backward(shard), shard) for m in reversed(layer.modules)))
+    backwards = layer.modules[::-1]
+    operations = _joined(_issued(layer, shard, backwards, lambda module: module.backward(shard)))
+    return prefetched(beside_exchanges(operations, BEHIND_BACKWARD) if shard.shared_beside else operations)
 
 
 @lru_cache(maxsize=1024)
@@ -290,10 +295,19 @@ def _postponed_bytes(layer: Layer, shard: Shard) -> float:
     return sum(kept.values())
 
 
-def _filled(module: Module, operations: list[Operation], shard: Shard) -> list[Operation]:
-    """A module's operations, which know how much of them is padding."""
-    filled = module.filled(shard)
-    return operations if filled == 1.0 else [replace(one, filled=filled) for one in operations]
+def _issued(
+    layer: Layer, shard: Shard, modules: Iterable[Module], work: Callable[[Module], list[Operation]]
+) -> Iterator[list[Operation]]:
+    """The operations of each module as the host launches them, which know how much of them is padding."""
+    graphed = captured(layer.modules, shard.graphs)
+    for module in modules:
+        operations, filled = work(module), module.filled(shard)
+        if filled != 1.0:
+            operations = [replace(operation, filled=filled) for operation in operations]
+        if module.name in graphed:
+            yield [replace(operation, graphed=True) for operation in operations]
+        elif operations:
+            yield [replace(operations[0], calls=1), *operations[1:]]
 
 
 def _joined(parts: Iterable[list[Operation]]) -> tuple[Operation, ...]:

@@ -24,7 +24,9 @@ class Operation:
     the asynchronous ones named in `waits_for`; what is still outstanding is awaited where the list ends.
     `weight_gradient` marks what a zero-bubble schedule may postpone. `useful` is the part of the FLOPs that
     the model asks for (less than 1 for a padded vocabulary or work replicated over tp), `filled` the part of the work
-    that is not spent on padding tokens.
+    that is not spent on padding tokens. `graphed`: replayed from a captured CUDA graph together with its graphed
+    neighbours. `awaited`: the host waits for all before it, because it needs numbers that they compute (how many
+    tokens each rank receives). `calls`: modules of the software that it is the first operation of.
     """
 
     label: str
@@ -34,6 +36,9 @@ class Operation:
     waits_for: tuple[str, ...] = ()
     useful: float = 1.0
     filled: float = 1.0
+    graphed: bool = False
+    awaited: bool = False
+    calls: int = 0
 
     @property
     def is_collective(self) -> bool:

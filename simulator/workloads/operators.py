@@ -52,7 +52,10 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemm:
-    """`groups` GEMMs that share n and k, their m summing to `m`; the fullest holds `imbalance` x the mean."""
+    """`groups` GEMMs that share n and k, their m summing to `m`; the fullest holds `imbalance` x the mean.
+
+    `kernels`: launches it takes, 1 or one per group.
+    """
 
     groups: int
     m: int
@@ -61,6 +64,7 @@ class GroupedGemm:
     dtype: str
     imbalance: float = 1.0
     accumulate: bool = False  # C += A @ B in fp32 (fused weight-gradient accumulation)
+    kernels: int = 1
 
     @property
     def flops(self) -> float:

@@ -32,6 +32,14 @@ class Overlap(Description):
         "are also cut into pieces that overlap their own collective (asynchronous tensor parallelism).",
     )
     pp: bool | None = Field(default=None, description="Pipeline sends and receives behind compute.")
+    ep: bool = Field(
+        default=False,
+        description="Exchanges of tokens with the experts of one micro-batch behind the computation of another: a "
+        "forward and a backward run side by side (needs pp: 1, vpp > 1 or schedule: dualpipe).",
+    )
+    shared_expert: bool = Field(
+        default=False, description="The shared expert computes while tokens travel to the others and back."
+    )
     steps: bool = Field(
         default=False,
         description="A stage goes on to the next step while others finish this one; the gradient norm is checked "
@@ -302,6 +310,12 @@ class Plan(Named):
     )
     attention: Literal["flash", "unfused"] = Field(
         default="flash", description="One fused kernel (the software's version), or scores kept in memory."
+    )
+    cuda_graphs: tuple[Literal["attention", "mlp", "router", "all"], ...] = Field(
+        default=(),
+        description="Parts of blocks that the host launches as one captured graph: attention with its norm and "
+        "residual; mlp, of blocks without experts; router, of a mixture all before the dispatch and the shared expert; "
+        "all, whole blocks (experts then need `experts.capacity`).",
     )
     optimizer: Literal["adam", "sgd", "momentum"] = Field(default="adam", description="Update rule.")
     optimizer_dtype: Literal["fp32", "bf16", "int8"] = Field(

@@ -69,6 +69,9 @@ def check_batch(workload: Workload, num_gpus: int) -> Faults:
     fixed = _fixed_micro_batches(plan)
     if fixed not in (None, count):
         yield "plan.schedule", f"{plan.schedule_name} is for {fixed} micro-batches, but there are {count}"
+    if _needs_even(plan) and count % 2:
+        message = f"{plan.schedule_name} sends half of the micro-batches each way, but there are {count}"
+        yield "plan.schedule", message
     if plan.schedule_name == "interleaved" and plan.pp > 1 and count % plan.pp:
         message = (
             f"interleaved needs micro-batches in groups of pp {plan.pp}, but there are {count}: "
@@ -94,11 +97,20 @@ def _check_uneven_batches(workload: Workload, dp: int) -> Faults:
             "plan.zero",
             f"zero {plan.zero} meets after every micro-batch, of which replicas have unequal numbers",
         )
+    if _needs_even(plan):
+        yield "plan.schedule", f"{plan.schedule_name} needs equal and even numbers of micro-batches"
     if plan.schedule_name == "interleaved" and plan.pp > 1:
         yield (
             "plan.schedule",
             "interleaved needs equal numbers of micro-batches, but replica_batches are uneven",
         )
+
+
+def _needs_even(plan: Plan) -> bool:
+    from simulator.program.schedules import SCHEDULES
+
+    schedule = SCHEDULES.get(plan.schedule_name)
+    return schedule is not None and schedule.even
 
 
 def _fixed_micro_batches(plan: Plan) -> int | None:
@@ -339,22 +351,70 @@ def check_context_exchange(workload: Workload) -> Faults:
 def check_layers(workload: Workload) -> Faults:
     """Blocks divide over stages and chunks, or are laid out by hand."""
     plan, blocks = workload.plan, workload.model.num_blocks
-    stages = plan.pp * plan.vpp
+    stages = _num_parts(plan)
     if plan.layers_per_stage is None:
         if blocks % stages:
-            message = f"{blocks} layers are not divisible by pp {plan.pp} x vpp {plan.vpp} = {stages}"
+            cut = "" if stages == plan.pp else f" x vpp {plan.vpp} = {stages}"
+            message = f"{blocks} layers are not divisible by pp {plan.pp}{cut}"
             yield "plan.pp", f"{message}; give layers_per_stage to divide them unevenly"
         return
     layout = plan.layers_per_stage
     if layout == "auto":
         return
     if len(layout) not in (plan.pp, stages):
-        wanted = f"pp = {plan.pp}" + (f" or pp x vpp = {stages}" if plan.vpp > 1 else "")
+        wanted = f"pp = {plan.pp}" + (f" or pp x vpp = {stages}" if stages > plan.pp else "")
         yield "plan.layers_per_stage", f"has {len(layout)} entries, needs {wanted}"
     elif sum(layout) != blocks:
         yield "plan.layers_per_stage", f"sums to {sum(layout)}, but the model has {blocks} layers"
     elif min(layout) < 0:
         yield "plan.layers_per_stage", f"{min(layout)} is negative"
+
+
+def _num_parts(plan: Plan) -> int:
+    """Parts into which the schedule cuts the model."""
+    from simulator.importers.pipeline_csv import ScheduleError
+    from simulator.program.schedules import find_schedule
+
+    try:
+        schedule = find_schedule(plan.schedule_name)
+    except (ScheduleError, OSError):
+        schedule = None  # check_schedule says so
+    if schedule is None or schedule.copies == 1:
+        return plan.pp * plan.vpp
+    return schedule.placement(plan.pp, plan.vpp).num_parts
+
+
+def check_side_by_side(workload: Workload) -> Faults:
+    """What `overlap.ep` runs side by side is there, and nothing else happens between its layers."""
+    from simulator.program.schedules import SCHEDULES
+
+    plan = workload.plan
+    if plan.overlap.shared_expert and plan.overlap.ep:
+        yield (
+            "plan.overlap.shared_expert",
+            "computes with the other micro-batch under overlap.ep; give one of them",
+        )
+    if not plan.overlap.ep:
+        return
+    schedule = SCHEDULES.get(plan.schedule_name)
+    doubled = schedule is not None and schedule.copies > 1
+    if plan.pp > 1 and plan.vpp == 1 and not doubled:
+        yield "plan.overlap.ep", "needs a pipeline with vpp > 1 or schedule: dualpipe, or pp: 1"
+    elif plan.schedule_name not in ("1f1b", "interleaved") and not doubled:
+        yield (
+            "plan.overlap.ep",
+            f"{plan.schedule_name} runs no forward beside a backward; use dualpipe or interleaved",
+        )
+    if plan.zero >= 2:
+        yield (
+            "plan.overlap.ep",
+            f"zero {plan.zero} shares out layer by layer, which is not modelled beside another",
+        )
+    if plan.offload.activations:
+        yield (
+            "plan.overlap.ep",
+            "activations that leave the GPU layer by layer are not modelled beside another",
+        )
 
 
 def check_schedule(workload: Workload) -> Faults:
@@ -380,6 +440,10 @@ def check_schedule(workload: Workload) -> Faults:
         yield "plan.vpp", f"{name} needs {schedule.chunks} chunks per stage, but vpp is {plan.vpp}"
     elif plan.vpp > 1 and plan.pp == 1:
         yield "plan.vpp", f"{plan.vpp} chunks per stage need pp > 1"
+    elif schedule.even and plan.pp % 2:
+        yield "plan.pp", f"{name} needs an even number of stages, but pp is {plan.pp}"
+    elif schedule.copies > 1 and plan.zero >= 2:
+        yield "plan.zero", f"{name} keeps every part of the model twice; use zero 0 or 1, not {plan.zero}"
 
 
 def check_sequence_parallel(workload: Workload) -> Faults:
@@ -562,6 +626,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_context_exchange,
     check_layers,
     check_schedule,
+    check_side_by_side,
     check_sequence_parallel,
     check_zero,
     check_offload,

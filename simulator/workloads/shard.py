@@ -23,7 +23,8 @@ class Shard:
 
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
     bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy (or _fp32), log_softmax, router,
-    permute, norm_cast (the norm writes its output narrow), narrow_gather (tp ranks gather fp8 operands as fp8),
+    permute, grouped_gemm and weighed_bias (of experts), norm_cast (the norm writes its output narrow),
+    narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
     implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end
     to end. `recompute` is none, selective or full; selective reruns the
@@ -57,6 +58,8 @@ class Shard:
     recompute: str = "none"
     recompute_groups: frozenset[str] = frozenset({"core_attention"})
     fusions: frozenset[str] = MEGATRON_FUSIONS
+    shared_beside: bool = False  # the shared expert of a mixture computes while tokens travel to the others
+    graphs: frozenset[str] = frozenset()  # parts of layers replayed from CUDA graphs (see workloads.graphs)
     tp_overlap: str = "backward"
     context_exchange: str = "ring"  # ring | all_gather | all_to_all | usp
     context_layout: str = "zigzag"  # zigzag | contiguous

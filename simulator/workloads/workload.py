@@ -179,6 +179,8 @@ class Workload(Named):
             recompute_groups=frozenset(plan.recompute_modules),
             fusions=fusions,
             unpads=unpads,
+            graphs=frozenset(plan.cuda_graphs),
+            shared_beside=plan.overlap.shared_expert,
             tp_overlap="pipelined" if overlap == "pipelined" else "backward" if overlap else "none",
             context_exchange=plan.context_exchange,
             context_layout=plan.context_layout,

@@ -160,6 +160,8 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
         plan["zero3"] = draw(_sharings(world // plan["tp"] // plan["pp"]))
     if pp > 1 and vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["gpipe", "1f1b"]))
+    if pp % 2 == 0 and vpp == 2 and draw(st.booleans()):
+        plan["schedule"] = "dualpipe"
     if draw(st.integers(0, 2)) == 0:
         plan["offload"] = {
             "optimizer": draw(st.sampled_from(["none", "cpu", "swap"])),
@@ -217,7 +219,17 @@ def _mixtures(draw: st.DrawFn, plan: dict[str, Any], world: int) -> dict[str, An
     capacity = draw(st.sampled_from([None, 1.5]))
     experts = {"tp": etp, "load": load, "capacity": capacity, "deduplicated": draw(st.booleans())}
     experts["domain"] = draw(st.sampled_from([None, *(d for d in (1, 2, 4) if ep % d == 0)]))
-    return {"family": "moe", "ep": ep, "experts": experts}
+    beside = plan["pp"] == 1 or plan["vpp"] > 1
+    beside = beside and plan["zero"] < 2 and not plan.get("offload", {}).get("activations")
+    hidden = draw(st.sampled_from(["", "shared_expert", *(["ep"] if beside else [])]))
+    scopes = ["attention", "router", "mlp", *(["all"] if capacity else [])]
+    return {
+        "family": "moe",
+        "ep": ep,
+        "experts": experts,
+        "overlap": {hidden: True} if hidden else {},
+        "cuda_graphs": draw(st.lists(st.sampled_from(scopes), max_size=2)),
+    }
 
 
 def _shares(plan: dict[str, Any], experts: int) -> bool:

@@ -83,6 +83,18 @@ def test_zb_v_leaves_no_bubble_where_steps_run_into_one_another(stages: int, mor
     assert step == pytest.approx(busy, rel=1e-9)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from([2, 4, 6]), st.integers(0, 4))
+def test_dualpipe_waits_half_of_the_stages_times_what_its_authors_say(stages: int, more: int) -> None:
+    """(p/2 - 1)(F&B + B - 3W), with F = I = W and F&B = F + B: p - 2 thirds of what a micro-batch takes a stage."""
+    count = 2 * stages + 2 * more
+    step, busy = steady(stages, count, stages, schedule="dualpipe", vpp=2, overlap={"ep": True})
+    assert step - busy == pytest.approx((stages - 2) / 3 / count * busy, rel=1e-6, abs=1e-9 * busy)
+    apart, same = steady(stages, count, stages, schedule="dualpipe", vpp=2)
+    assert busy == pytest.approx(same, rel=1e-9)
+    assert apart <= step * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(("stages", "count", "gain"), [(4, 4, 1.75), (4, 8, 1.375), (8, 8, 1.875)])
 def test_xpipe_gains_the_bubble_of_gpipe(stages: int, count: int, gain: float) -> None:
     """The bounds on its speedup of Guan et al. 2019: 1.75, 1.38, 1.88."""

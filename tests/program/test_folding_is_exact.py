@@ -23,6 +23,7 @@ SOFTWARE = (
         p2p_overhead=1e-5,
         overlap={"dp_gradients": False, "dp_parameters": True, "tp": False, "pp": False},
     ),
+    software(launch=3e-6, launch_backward=2e-6, call=2e-5),
 )
 
 

@@ -18,10 +18,13 @@ NUM_CHUNKS = {name: schedule.chunks for name, schedule in SCHEDULES.items()}
 def test_each_forward_and_backward_once_in_a_possible_order(
     name: str, stages: int, groups: int, chunks: int
 ) -> None:
+    if SCHEDULES[name].even:
+        stages *= 2
     count = groups * stages
     chunks = NUM_CHUNKS[name] or chunks
     schedules = [SCHEDULES[name](stage, stages, count, chunks) for stage in range(stages)]
-    everything = [(c, i) for c in range(chunks) for i in range(count)]
+    copies = SCHEDULES[name].copies  # each sees every so-many-th micro-batch
+    everything = [(c, i) for c in range(chunks) for i in range(count) if copies == 1 or i % copies == c]
     for actions in schedules:
         done = {op: sorted((a.chunk, a.micro_batch) for a in actions if a.op == op) for op in "FBIW"}
         assert done["F"] == everything
@@ -72,6 +75,19 @@ def test_zb_h1_has_a_third_of_the_bubble_of_1f1b(stages: int, more: int) -> None
     assert ours is not None and theirs is not None
     assert ours - 3 * count == (stages - 1)
     assert theirs - 3 * count == 3 * (stages - 1)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 6, 8])
+@pytest.mark.parametrize("more", [0, 3])
+def test_dualpipe_keeps_no_more_than_p_plus_1_micro_batches(stages: int, more: int) -> None:
+    """Of both directions together, in parts of the model that are as large as a stage of 1F1B."""
+    for stage in range(stages):
+        alive, most = {0: 0, 1: 0}, 0
+        for action in SCHEDULES["dualpipe"](stage, stages, 2 * stages + 2 * more, 2):
+            alive[action.chunk] += {"F": 1, "I": -1, "B": -1, "W": 0}[action.op]
+            most = max(most, sum(alive.values()))
+        assert most <= stages + 1
+        assert sum(alive.values()) == 0
 
 
 @settings(deadline=None, max_examples=60)

@@ -36,7 +36,7 @@ def powered(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return machine, job, profile
 
 
-SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-v", "pipedream", "pipedream-2bw", "xpipe")
+SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-v", "dualpipe", "pipedream", "pipedream-2bw", "xpipe")
 fabrics = st.sampled_from(FABRICS).map(dict)
 
 
@@ -52,8 +52,12 @@ def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     num_gpus = draw(st.sampled_from([2, 4, 8]))
     machine = cluster(draw(st.sampled_from([2, 4])), num_gpus, draw(st.sampled_from([1, 2])), draw(fabrics))
     schedule = draw(st.sampled_from(SCHEDULES))
-    plan: dict[str, Any] = {"pp": draw(st.sampled_from([2, 4])), "vpp": 2 if schedule == "zb-v" else 1}
-    plan |= {"schedule": schedule, "zero": draw(st.sampled_from([0, 1, 3])), "attention": "flash"}
+    plan: dict[str, Any] = {
+        "pp": draw(st.sampled_from([2, 4])),
+        "vpp": 2 if schedule in ("zb-v", "dualpipe") else 1,
+    }
+    plan |= {"schedule": schedule, "attention": "flash"}
+    plan["zero"] = draw(st.sampled_from([0, 1] if schedule == "dualpipe" else [0, 1, 3]))
     plan |= {"order": draw(st.permutations(("tp", "cp", "dp", "pp"))), "tp": draw(st.sampled_from([1, 2]))}
     if machine.num_gpus % (plan["tp"] * plan["pp"]):
         plan["tp"] = 1
@@ -63,7 +67,7 @@ def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
             "prefetch": draw(st.sampled_from([0, 2])),
         }
     replicas = machine.num_gpus // plan["tp"] // plan["pp"]
-    micro_batches = draw(st.sampled_from([1, plan["pp"], 3 * plan["pp"]]))
+    micro_batches = draw(st.sampled_from([2, plan["pp"], 3 * plan["pp"]]))
     overlap = {what: draw(st.sampled_from([None, False])) for what in ("dp_gradients", "dp_parameters")}
     job = workload(layers=8, global_batch=replicas * micro_batches, overlap=overlap, **plan)
     return machine, job, draw(st.sampled_from(SOFTWARE))

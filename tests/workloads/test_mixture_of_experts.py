@@ -43,8 +43,11 @@ def model_flops(model, shard):
 
 
 def collectives(operations, axis):
+    """(operation, bytes) along an axis, without the few bytes in which ranks tell how much they will send."""
     return [
-        (o.what.op, o.what.size) for o in operations if isinstance(o.what, Collective) and o.what.axis == axis
+        (o.what.op, o.what.size)
+        for o in operations
+        if isinstance(o.what, Collective) and o.what.axis == axis and not o.label.endswith(".counts")
     ]
 
 
@@ -101,6 +104,44 @@ def test_tokens_go_out_and_come_back_forward_and_again_backward():
     assert collectives(block.recompute(full), "ep") == [("all_to_all", ROUTED)] * 2
 
 
+def test_without_capacity_the_host_waits_once_per_forward_for_the_counts_of_all_ranks():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=4)
+    counts = [o.what.size for o in block.forward(shard) if o.label == "dispatch.counts"]
+    assert counts == [4 * 8 * 8.0]  # of eight experts from four ranks, 8 bytes each
+    assert sum(o.awaited for o in block.forward(shard)) == 1
+    assert not any(o.awaited for o in block.backward(shard))
+    fixed = replace(shard, routing=Routing(capacity=1.0))
+    assert not any(o.awaited or o.label == "dispatch.counts" for o in block.forward(fixed))
+
+
+def test_experts_take_a_kernel_each_unless_their_gemms_are_one():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=4, gemm_dtype="mxfp8", scaling="block")
+
+    def kernels(shard):
+        own = [o.what.kernels for o in block.forward(shard) if o.label.startswith("expert_gate_up")]
+        return own, [o.label for o in block.forward(shard) if o.label.endswith("pad")]
+
+    assert kernels(shard) == ([2, 2], ["dispatch.pad", "combine.unpad"])
+    one = replace(shard, fusions=shard.fusions | {"grouped_gemm"})
+    assert kernels(one)[0] == [1, 1]
+    # HybridEP pads as it delivers
+    assert kernels(replace(shard, routing=Routing(deduplicated=True)))[1] == []
+
+
+def test_biases_and_limits_of_gpt_oss_pass_over_every_routed_row():
+    """Bytes per row and output: 14 + 14 forward and 24 + 16 backward; per row and input of the activation 8 more."""
+    model = MixtureOfExperts(**SHAPES, expert_ffn=128, expert_bias=True, expert_clamp=True)
+    block, rows = model.layers()[1], 2 * 512
+    moved = {o.label: o.hbm_bytes for o in (*block.forward(SHARD), *block.backward(SHARD))}
+    assert moved["expert_down.bias"] == rows * 256 * 28.0
+    assert moved["expert_down.bias_backward"] == rows * 256 * 40.0
+    assert moved["expert_activation.clamp"] == rows * 128 * 2.0 * 8
+    assert moved["expert_activation.clamp_backward"] == rows * 128 * 2.0 * 10
+    assert "expert_down.bias_gradient" not in moved
+
+
 def test_ranks_that_split_an_expert_gather_their_tokens_and_scatter_the_sums():
     block = PLAIN.layers()[1]
     shard = replace(SHARD, tp=4, expert_tp=2, ep=4, sequence_parallel=True)
@@ -152,7 +193,7 @@ def test_a_token_crosses_to_another_node_once_and_is_handed_on_inside():
     assert collectives(block.forward(shard), "ep_across") == across
     assert collectives(block.forward(shard), "ep_inside") == inside
     axes = [o.what.axis for o in block.forward(shard) if isinstance(o.what, Collective)]
-    assert axes == ["ep_across", "ep_inside", "ep_inside", "ep_across"]
+    assert axes == ["ep", "ep_across", "ep_inside", "ep_inside", "ep_across"]  # the first carries the counts
 
 
 @given(top_k=st.integers(1, 4), chosen=st.integers(1, 4))

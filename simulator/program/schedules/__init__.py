@@ -32,7 +32,8 @@ class Schedule:
     given (stages, chunks); None where it never does. `flushes`: every step drains the pipeline before the next one
     begins; otherwise an update comes once per step, or `updates_each_micro_batch`. `versions`: copies of the
     parameters that stage s of p keeps, because micro-batches under way began with older ones. `num_stages` and
-    `num_micro_batches`: the only numbers that it is made for, None for any.
+    `num_micro_batches`: the only numbers that it is made for, None for any; `even`: both must be even. `copies`: how
+    often every part of the model stands somewhere in the pipeline; each copy sees its share of the micro-batches.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Schedule:
     versions: Callable[[int, int], int] = lambda stage, num_stages: 1
     num_stages: int | None = None
     num_micro_batches: int | None = None
+    even: bool = False
+    copies: int = 1
 
     def __call__(self, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
         return self.order(stage, num_stages, num_micro_batches, chunks)
@@ -84,6 +87,7 @@ def _from_file(path: Path, changed: int) -> Schedule:
 
 
 from simulator.program.schedules import (  # noqa: E402,F401  table of contents
+    dualpipe,
     gpipe,
     interleaved,
     one_f_one_b,

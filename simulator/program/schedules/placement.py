@@ -45,6 +45,11 @@ def loop(num_stages: int, chunks: int) -> Placement:
     return Placement(tuple(tuple(c * num_stages + s for c in range(chunks)) for s in range(num_stages)))
 
 
+def both_ways(num_stages: int, chunks: int) -> Placement:
+    """The model twice, down the stages and up: stage s holds parts s and p-1-s (DeepSeek-AI 2024, DualPipe)."""
+    return Placement(tuple((s, num_stages - 1 - s) for s in range(num_stages)))
+
+
 def vee(num_stages: int, chunks: int) -> Placement:
     """Down the stages and back up: stage s holds parts s and 2p-1-s (Qi et al. 2024, ZB-V)."""
     return Placement(tuple((s, 2 * num_stages - 1 - s) for s in range(num_stages)))

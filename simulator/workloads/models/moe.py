@@ -63,6 +63,9 @@ class MixtureOfExperts(GatedTransformer):
     )
     router_bias: bool = Field(default=False, description="Whether the router has a bias (gpt-oss).")
     expert_bias: bool = Field(default=False, description="Whether experts have biases (gpt-oss).")
+    expert_clamp: bool = Field(
+        default=False, description="Whether the inputs of the experts' activation are limited (gpt-oss)."
+    )
     choice_correction: bool = Field(
         default=False,
         description="Whether a bias per expert balances the choice without a loss (DeepSeek-V3).",
@@ -251,6 +254,7 @@ class MixtureOfExperts(GatedTransformer):
                 width=self.expert_ffn,
                 num_experts=count,
                 top_k=top_k,
+                clamped=self.expert_clamp,
             ),
             experts("expert_down", "expert_activation", self.expert_ffn, hidden, columns=False),
             exchange(Combine, "combine", "expert_down"),

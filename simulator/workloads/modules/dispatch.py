@@ -6,7 +6,7 @@ back the same way. Between the all-to-all and the experts, ranks that split one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.modules.experts import ExpertLoad, expert_load
@@ -101,9 +101,32 @@ class _Exchange(Module):
             across = self._copies(shard, shard.ep // domain)
             ways = [("ep_across", across), ("ep_inside", self._travelling(shard))]
         return [
-            Operation(f"{self.name}.{label}all_to_all", Collective("all_to_all", axis, rows * size, dtype))
+            Operation(
+                f"{self.name}.{label}all_to_all{axis.removeprefix('ep')}",
+                Collective("all_to_all", axis, rows * size, dtype),
+            )
             for axis, rows in (reversed(ways) if returns else ways)
         ]
+
+    def _counts(self, shard: Shard, label: str) -> list[Operation]:
+        """Ranks tell one another how many tokens each expert gets, unless buffers have fixed sizes."""
+        if shard.routing.capacity is not None or label or shard.ep == 1:
+            return []
+        size = shard.ep * self.num_experts * INDEX_BYTES
+        return [Operation(f"{self.name}.counts", Collective("all_gather", "ep", size, "int8"))]
+
+    def _awaited(self, operations: list[Operation], shard: Shard, label: str) -> list[Operation]:
+        """The host must know those numbers before it can launch what follows."""
+        if shard.routing.capacity is not None or label or not operations:
+            return operations
+        return [replace(operations[0], awaited=True), *operations[1:]]
+
+    def _padded(self, shard: Shard, label: str) -> list[Operation]:
+        """Each expert's rows rounded up to what narrow GEMMs take: a copy of all, unless the exchange does it."""
+        if not shard.low_precision or self._once_per_rank(shard) or shard.routing.capacity is not None:
+            return []
+        gathered = self._bytes(shard, self._load(shard).gathered)
+        return [self._order(shard, label, gathered, gathered)]
 
     def _order(self, shard: Shard, label: str, read: float, written: float) -> Operation:
         """Rows copied into another order; unfused: also sorting and gathering of indices."""
@@ -114,7 +137,7 @@ class _Exchange(Module):
         """Tokens copied per expert, to the experts' ranks, gathered over etp, in the experts' order."""
         load, rows = self._load(shard), self._travelling(shard)
         size = self._bytes(shard, rows)
-        operations = []
+        operations = self._counts(shard, label)
         if not self._once_per_rank(shard):
             operations.append(self._order(shard, f"{label}permute", self._bytes(shard, load.tokens), size))
         if shard.ep > 1:
@@ -122,20 +145,22 @@ class _Exchange(Module):
             if narrow < shard.bytes:
                 cast = MemoryBound("cast", size, rows * self.width * narrow)
                 operations.append(Operation(f"{self.name}.{label}cast", cast))
-            operations += self._exchange(shard, dtype, label, returns=False)
+            operations += self._awaited(self._exchange(shard, dtype, label, returns=False), shard, label)
+        else:
+            operations = self._awaited(operations, shard, label)
         gathered = self._bytes(shard, load.gathered)
         if shard.sequence_parallel and shard.etp > 1:
             gather = Collective("all_gather", "etp", gathered, shard.dtype)
             operations.append(Operation(f"{self.name}.{label}all_gather", gather))
         if load.groups > 1 and shard.ep > 1:
             operations.append(self._order(shard, f"{label}sort", gathered, gathered))
-        return operations
+        return operations + self._padded(shard, f"{label}pad")
 
     def _back(self, shard: Shard, label: str) -> list[Operation]:
         """The way of `_there` backwards: sums over etp, all-to-all, sums over the experts of a token."""
         load, rows = self._load(shard), self._travelling(shard)
         size, gathered = self._bytes(shard, rows), self._bytes(shard, load.gathered)
-        operations = []
+        operations = self._padded(shard, f"{label}unpad")
         if load.groups > 1 and shard.ep > 1:
             operations.append(self._order(shard, f"{label}unsort", gathered, gathered))
         if shard.sequence_parallel and shard.etp > 1:

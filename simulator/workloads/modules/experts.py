@@ -6,7 +6,7 @@ padding of capacity buffers) out of the model's FLOPs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
@@ -83,26 +83,57 @@ class ExpertLinear(Module):
     def forward(self, shard: Shard) -> list[Operation]:
         inputs, outputs = self._shape(shard)
         load = expert_load(shard, self.num_experts, self.top_k)
-        operations = cast(self.name, "input", load.gathered * inputs, shard.gemm_dtype, shard)
+        operations = self._cast(load, "input", inputs, shard)
         operations += cast_weights(self.name, load.groups * inputs * outputs, shard.gemm_dtype, shard)
         operations.append(self._gemm(load, load.gathered, outputs, inputs, shard, "forward"))
-        if self.bias:
+        if self._weighs_bias(shard):
+            operations.append(self._weighed_bias(load, "bias", 14.0 * outputs, 14.0 * outputs, (2, 2)))
+        elif self.bias and not shard.fused("bias"):
             operations.append(bias_add(self.name, load.gathered * outputs, shard))
         return operations
 
     def backward(self, shard: Shard) -> list[Operation]:
         inputs, outputs = self._shape(shard)
         load = expert_load(shard, self.num_experts, self.top_k)
-        operations = cast(self.name, "output_gradient", load.gathered * outputs, shard.gemm_dtype, shard)
+        operations = []
+        if self._weighs_bias(shard):
+            weighed = self._weighed_bias(load, "bias_backward", 24.0 * outputs, 16.0 * outputs, (6, 2))
+            operations.append(weighed)
+        operations += self._cast(load, "output_gradient", outputs, shard)
         operations += cast_weights(self.name, load.groups * inputs * outputs, shard.gemm_dtype, shard)
         operations.append(self._gemm(load, load.gathered, inputs, outputs, shard, "input_gradient"))
         operations += self._weight_gradient(load, inputs, outputs, shard)
-        if self.bias:
+        if self.bias and not self._weighs_bias(shard):
             operations.append(bias_gradient(self.name, load.gathered * outputs, shard))
         return operations
 
+    def _cast(self, load: ExpertLoad, tensor: str, width: int, shard: Shard) -> list[Operation]:
+        """Every expert's rows are made narrow on their own, unless scales are known or the GEMMs are one kernel."""
+        operations = cast(self.name, tensor, load.gathered * width, shard.gemm_dtype, shard)
+        if shard.scaling == "delayed":
+            return operations
+        return [_times(operation, _launches(load, shard)) for operation in operations]
+
+    def _weighs_bias(self, shard: Shard) -> bool:
+        """Outputs are summed over experts with the gates as weights, so their biases are weighed too."""
+        return self.bias and not self.columns and not shard.fused("weighed_bias")
+
+    def _weighed_bias(
+        self, load: ExpertLoad, label: str, read: float, written: float, kernels: tuple[int, int]
+    ) -> Operation:
+        """Y_e + gate b_e without a fused kernel, as Megatron-Core's `TEGroupedMLP._apply_bias` does it.
+
+        Product and sum in fp32 expert by expert, joined, and made narrow again: `read` and `written` bytes per row.
+        Backward casts twice, and makes the gradients of bias and gate by a product and a sum each. `kernels`: per
+        expert, and besides.
+        """
+        launches = kernels[0] * load.groups + kernels[1]
+        what = MemoryBound("bias", load.gathered * read, load.gathered * written, launches)
+        return Operation(f"{self.name}.{label}", what)
+
     def _gemm(self, load: ExpertLoad, m: int, n: int, k: int, shard: Shard, label: str) -> Operation:
-        gemm = GroupedGemm(load.groups, m, n, k, shard.gemm_dtype, imbalance=load.skew)
+        launches = _launches(load, shard)
+        gemm = GroupedGemm(load.groups, m, n, k, shard.gemm_dtype, imbalance=load.skew, kernels=launches)
         return Operation(f"{self.name}.{label}", gemm, useful=load.useful)
 
     def _weight_gradient(self, load: ExpertLoad, inputs: int, outputs: int, shard: Shard) -> list[Operation]:
@@ -117,6 +148,7 @@ class ExpertLinear(Module):
             shard.gemm_dtype,
             imbalance=load.skew,
             accumulate=fused,
+            kernels=_launches(load, shard),
         )
         # every expert's depth is rounded up to a whole row
         useful = load.useful * load.gathered / (depth * load.groups)
@@ -137,15 +169,30 @@ class ExpertLinear(Module):
         return rows * sum(self._shape(shard)) * shard.bytes
 
 
+def _launches(load: ExpertLoad, shard: Shard) -> int:
+    """Kernels of the experts of one rank: one, or one GEMM each on several streams."""
+    return 1 if shard.fused("grouped_gemm") else load.groups
+
+
+def _times(operation: Operation, launches: int) -> Operation:
+    """The same bytes in so many times the kernels."""
+    what = operation.what
+    return replace(operation, what=replace(what, kernels=launches * what.kernels))  # type: ignore[arg-type, union-attr]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExpertActivation(Module):
-    """silu(gate) * up on every routed row, times the row's gate value (fused with it, as Megatron does)."""
+    """silu(gate) * up on every routed row, times the row's gate value (fused with it, as Megatron does).
+
+    `clamped`: gate and up are limited first (gpt-oss), by kernels of their own.
+    """
 
     name: str
     source: str
     width: int
     num_experts: int
     top_k: int
+    clamped: bool = False
     group: str = "moe.activation"
 
     def _size(self, shard: Shard) -> float:
@@ -154,11 +201,16 @@ class ExpertActivation(Module):
 
     def forward(self, shard: Shard) -> list[Operation]:
         size = self._size(shard)
+        operations = []
+        if self.clamped:  # each half on its own, then joined
+            clamp = MemoryBound("activation", 4 * size, 4 * size, kernels=3)
+            operations.append(Operation(f"{self.name}.clamp", clamp))
         if shard.fused("swiglu"):
-            return [Operation(f"{self.name}.forward", MemoryBound("activation", 2 * size, size))]
+            what = MemoryBound("activation", 2 * size, size)
+            return [*operations, Operation(f"{self.name}.forward", what)]
         # silu, times up, times the gate value
         what = MemoryBound("activation", 4 * size, 3 * size, kernels=3)
-        return [Operation(f"{self.name}.forward", what)]
+        return [*operations, Operation(f"{self.name}.forward", what)]
 
     def backward(self, shard: Shard) -> list[Operation]:
         size = self._size(shard)
@@ -166,7 +218,11 @@ class ExpertActivation(Module):
             what = MemoryBound("activation_backward", 3 * size, 2 * size)
         else:
             what = MemoryBound("activation_backward", 8 * size, 4 * size, kernels=5)
-        return [Operation(f"{self.name}.backward", what)]
+        operations = [Operation(f"{self.name}.backward", what)]
+        if self.clamped:
+            clamp = MemoryBound("activation_backward", 6 * size, 4 * size, kernels=3)
+            operations.append(Operation(f"{self.name}.clamp_backward", clamp))
+        return operations
 
     def saved(self, shard: Shard) -> list[Saved]:
         rows = expert_load(shard, self.num_experts, self.top_k).gathered
