@@ -1,9 +1,9 @@
 """When does a pipeline repeat itself, so that most of its micro-batches need not be simulated?
 
 The engine is deterministic and knows no absolute time: if, at two instants, every lane stands at corresponding places
-of its queue and what is under way has as long to go, whatever follows is the same. So when all that starts in one
-stretch of time starts again, shifted, in the next, and the queues go on the same way, any number of such stretches
-can be left out or put in (design section 4).
+of its queue and what is under way has as long to go, whatever follows is the same. A schedule with a period only
+inserts more of the same in the middle of its queues as micro-batches are added. So when the stretch of time between
+two such instants holds one period, any number of such stretches can be left out or put in (design section 4).
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.program.schedules import SCHEDULES
+from simulator.program.schedules import SCHEDULES, Action
 from simulator.program.schedules.play import finish
+from simulator.program.steady_state import lengths
 
 NUM_CHUNKS = {name: schedule.chunks for name, schedule in SCHEDULES.items()}
 
@@ -106,3 +107,30 @@ def test_1f1b_keeps_no_more_micro_batches_than_stages(stages: int, count: int) -
             alive += 1 if action.op == "F" else -1
             most = max(most, alive)
         assert most == min(stages - stage, count)
+
+
+PERIODIC = [name for name, schedule in SCHEDULES.items() if schedule.period and schedule.flushes]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(PERIODIC), st.integers(2, 6), st.integers(2, 4), st.integers(1, 3), st.data())
+def test_a_longer_step_is_a_shorter_one_with_its_middle_repeated(
+    name: str, stages: int, chunks: int, more: int, data: st.DataObject
+) -> None:
+    """Wherever the short program that shows the steady state is cut (see `steady_state`)."""
+    schedule = SCHEDULES[name]
+    chunks = schedule.chunks or chunks
+    count, period = next(lengths(name, stages, chunks, 60 * stages))
+    stage = data.draw(st.integers(0, stages - 1))
+    short = schedule(stage, stages, count, chunks)
+    long = schedule(stage, stages, count + more * period, chunks)
+    size = (len(long) - len(short)) // more
+    first = len(short) // 2 - (0 if period == 1 else 3 * size // 8)
+    middle = short[first : first + size]
+    repeated = [_later(action, k * period) for k in range(1, more + 1) for action in middle]
+    rest = [_later(action, more * period) for action in short[first + size :]]
+    assert long == [*short[: first + size], *repeated, *rest]
+
+
+def _later(action: Action, micro_batches: int) -> Action:
+    return action._replace(micro_batch=action.micro_batch + micro_batches)
