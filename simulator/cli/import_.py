@@ -1,4 +1,4 @@
-"""`clustersim import`: what other tools have measured, as the measurements that `calibrate fit` takes."""
+"""`clustersim import`: what other tools wrote, as measurements for `calibrate fit` or as a model description."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Out = Annotated[Path | None, typer.Option(help="Results file to write (JSON line
 
 @app.callback()
 def import_() -> None:
-    """Turn what other tools have measured into the measurements that `calibrate fit` takes."""
+    """Turn what other tools wrote into measurements for `calibrate fit`, or into a model description."""
 
 
 @app.command("nccl-tests")
@@ -92,6 +92,30 @@ def torch_profiler(
     except ValueError as fault:
         raise _refused(fault) from None
     _hand_over(trace.results, out, trace.unread)
+
+
+@app.command("huggingface")
+def huggingface(
+    file: Annotated[Path, typer.Argument(help="config.json of a transformers model.", metavar="FILE")],
+    out: Annotated[
+        Path | None, typer.Option(help="Model description to write (YAML); printed if left out.")
+    ] = None,
+) -> None:
+    """Read the config.json of a model as a model description, for `model:` of a workload."""
+    import yaml
+
+    from simulator.importers.huggingface import read_config
+
+    try:
+        model = read_config(file)
+    except ValueError as fault:
+        raise _refused(fault) from None
+    sources = {"sources": {"shape": f"{file.name} of the model, read by clustersim import huggingface"}}
+    text = yaml.safe_dump(model | sources, sort_keys=False, default_flow_style=None, width=110)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text, encoding="utf-8")
 
 
 def _refused(fault: ValueError) -> typer.Exit:
