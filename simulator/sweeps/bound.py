@@ -327,13 +327,26 @@ class _Time:
         before = launched - backward[:, self.layout.first_chunk]
         return self.software.step_overhead + before + last_backward
 
+    def _forwards_first(self) -> Floats:
+        """Forwards of chunks that each stage runs before its first backward, [plans, stages]."""
+        later = self.stages - 1 - np.arange(self.stages)
+        if self.schedule == "gpipe":
+            return np.broadcast_to(self.count * self.chunks, (len(self.plans), self.stages))
+        warmup = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.stages
+        return np.minimum(warmup + 1, self.count * self.chunks)
+
     def _reduced(self, begun: Floats, ended: Floats, kernels: Floats) -> Floats:
         """When the gradients of each stage are reduced."""
         price, stages = self.stage, np.arange(self.stages)
         reduced = ended + price["reduce_after"]
         reduced = np.maximum(reduced, ended - self._last_backward + price["reduce_chunk"])
         reduced = np.maximum(reduced, begun + self.count * price["reduce_each"])
-        reduced = np.maximum(reduced, self.count * price["links_each"])
+        forwards = self._forwards_first()  # before there is anything to reduce
+        all_reduced = forwards * price["gather_forward"] + self.count * price["reduce_each"]
+        on_link = forwards * price["gather_latency"] + self.count * price["links_each"]
+        reduced = np.maximum(
+            reduced, np.maximum(all_reduced, np.where(price["links_each"] > 0.0, on_link, 0.0))
+        )
         shared = price["shared"] + (self.count - 1) * price["shared_each"]
         reduced = np.maximum(reduced, begun + kernels + shared)
         if self.waits_to_send:

@@ -33,6 +33,8 @@ QUANTITIES = (
     "reduce_chunk",  # ... after the beginning of the last backward
     "reduce_each",  # seconds of reductions that every micro-batch takes on their lane
     "links_each",  # seconds for which gathers and reductions of a micro-batch together fill a link that both need
+    "gather_forward",  # seconds of gathers that a forward of any chunk needs, if each needs them anew
+    "gather_latency",  # ... of that, before bytes of dense parameters flow
     "shared",  # GPU seconds that reductions and gathers of one step take from kernels
     "shared_each",  # ... of one micro-batch
     "norm",  # seconds from reduced gradients to the norm
@@ -101,7 +103,7 @@ def _whole(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
 def _lanes(
     setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], whole: Sequence[Unit]
 ) -> list[float]:
-    """What gathers and reductions take, the first nine of QUANTITIES."""
+    """What gathers and reductions take, all of QUANTITIES but the last two."""
     each = setting.reduces_each_micro_batch
     overlaps = setting.overlaps_gradients or each
     gathers = [[NOTHING] * len(units) for units in chunks]
@@ -126,6 +128,7 @@ def _lanes(
         sum(first_reduces) if overlaps else reduce_all,
         reduce_each,
         _on_one_link(setting, pricing, chunks) if setting.shards_parameters and each else 0.0,
+        *_before_forward(setting, pricing, chunks, gathers),
         0.0 if each else reduce_share,
         share_each + gather_share,
     ]
@@ -167,6 +170,21 @@ def _gathers_per_micro_batch(
         lanes.append(costs[forward])
         lanes.append(_by_content(units[backward], lambda unit: _gather(setting, pricing, unit, "backward")))
     return _summed(lanes)
+
+
+def _before_forward(
+    setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], gathers: list[list[Cost]]
+) -> tuple[float, float]:
+    """(seconds, latency) of the gathers of whichever chunk needs least; nothing where gathered parameters stay."""
+    if not setting.shards_parameters or not setting.plan.zero3.reshard_after_forward:
+        return 0.0, 0.0
+    seconds, latencies = [], []
+    for number, (units, costs) in enumerate(zip(chunks, gathers, strict=True)):
+        forward, _ = gathered_each(setting, units, number == 0)
+        seconds.append(sum(one for one, _ in costs[forward]))
+        found = [parameter_gather(setting, pricing, "dp_cp", unit.dense) for unit in units[forward]]
+        latencies.append(sum(one.latency for one in found if one is not None and one.work))
+    return min(seconds), min(latencies)
 
 
 def gathered_each(setting: Setting, units: Sequence[Unit], is_first: bool) -> tuple[slice, slice]:
