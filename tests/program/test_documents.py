@@ -32,7 +32,7 @@ def scenarios(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     if (
         plan["vpp"] > 1 or plan.get("family") == "moe"
     ):  # whose rows of experts are not whole numbers of tokens
-        plan |= {"vpp": 1, "family": "gpt", "ep": 1, "experts": {}}
+        plan |= {"vpp": 1, "family": "gpt", "ep": 1, "experts": {}, "overlap": {}}
     flash = plan["attention"] == "flash"
     data = {
         "lengths": LONG_TAILED,
@@ -168,5 +168,5 @@ def test_what_documents_do_not_go_with_is_refused(changes: dict[str, Any], key: 
 
 def test_search_refuses_unequal_micro_batches() -> None:
     machine = cluster(1, 1, 1)
-    with pytest.raises(DescriptionError, match="search compares plans of equal micro-batches"):
+    with pytest.raises(DescriptionError, match="micro-batches of unequal documents have no lower bound"):
         search(machine, workload(data={"lengths": LONG_TAILED}), objective("step_time", machine))
