@@ -71,7 +71,9 @@ class LocalPool:
     def _executor(self, task: Task) -> Executor:
         # Forked children start with every price that is already known here.
         context = get_context("fork" if sys.platform.startswith("linux") else "spawn")
-        return ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin, initargs=(task,))
+        return ProcessPoolExecutor(
+            self.jobs, mp_context=context, initializer=_begin, initargs=(task, os.getpid())
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -96,10 +98,11 @@ class ExecutorPool:
 _task: Task | None = None
 
 
-def _begin(task: Task) -> None:
+def _begin(task: Task, parent: int) -> None:
+    """`parent` is the pool's own process: asked here, it may be dead already and another in its place."""
     global _task
     _task = task
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
