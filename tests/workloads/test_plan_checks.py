@@ -52,7 +52,7 @@ def only(found):
         ({"tp": 8}, "plan.tp", ["8 does not divide 4 key-value heads", "(divisors: 1 2 4)"]),
         ({"tp": 4, "model": {"ffn": 770}}, "plan.tp", ["4 does not divide ffn 770"]),
         ({"ep": 2}, "plan.ep", ["needs a model with experts"]),
-        ({"pp": 3}, "plan.pp", ["8 layers are not divisible by pp 3 x vpp 1 = 3", "layers_per_stage"]),
+        ({"pp": 3}, "plan.pp", ["8 layers are not divisible by pp 3;", "layers_per_stage"]),
         ({"pp": 2, "vpp": 3}, "plan.pp", ["8 layers are not divisible by pp 2 x vpp 3 = 6"]),
         ({"pp": 2, "layers_per_stage": [3, 4]}, "plan.layers_per_stage", ["sums to 7", "8 layers"]),
         ({"pp": 2, "layers_per_stage": [8]}, "plan.layers_per_stage", ["has 1 entries, needs pp = 2"]),

@@ -37,6 +37,7 @@ GPUS = {
     "mixtral-8x7b": 32,
     "qwen3-30b-a3b": 16,
     "deepseek-v3": 1024,
+    "deepseek-v3-dualpipe": 2048,
     "llama3-8b-long": 16,
     "llama3-8b-mixed-lengths": 64,
     "dlrm-mlperf": 16,
