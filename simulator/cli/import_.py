@@ -111,11 +111,7 @@ def huggingface(
     except ValueError as fault:
         raise _refused(fault) from None
     sources = {"sources": {"shape": f"{file.name} of the model, read by clustersim import huggingface"}}
-    text = yaml.safe_dump(model | sources, sort_keys=False, default_flow_style=None, width=110)
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        out.write_text(text, encoding="utf-8")
+    _write(yaml.safe_dump(model | sources, sort_keys=False, default_flow_style=None, width=110), out)
 
 
 def _refused(fault: ValueError) -> typer.Exit:
@@ -127,16 +123,21 @@ def _hand_over(results: Results, out: Path | None, unread: Mapping[str, int]) ->
     """Write or print the results, and say on standard error what they hold and what was left out."""
     from simulator.calibration.microbenchmarks.store import results_text
 
-    if out is None:
-        sys.stdout.write(results_text(results))
-    else:
-        out.write_text(results_text(results), encoding="utf-8")
+    _write(results_text(results), out)
     typer.echo(f"{out or 'standard output'}: {_content(results)}", err=True)
     if unread:
         counted = Counter(unread)
         named = ", ".join(f"{name} {count}x" for name, count in counted.most_common(NAMED))
         rest = f" and {len(unread) - NAMED} more" if len(unread) > NAMED else ""
         typer.echo(f"left out, as no cost model is fitted to them: {named}{rest}", err=True)
+
+
+def _write(text: str, out: Path | None) -> None:
+    """To the file, or to standard output where none is named."""
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text, encoding="utf-8")
 
 
 def _content(results: Results) -> str:

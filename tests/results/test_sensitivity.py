@@ -56,7 +56,7 @@ def test_sensitivity_agrees_with_finite_differences(design: Design, name: str, k
     prediction = simulate(design.cluster, design.workload)
     # Beside a collective of the same layer, all of a kernel's time counts to the kernel, also what the collective costs
     # it and what would pass waiting for the collective anyway.
-    beside = 0.04 if design.workload.plan.sequence_parallel else 0.02
+    beside = 0.04 if design.workload.plan.sequence_parallel and name in ("tensor_core", "nvlink") else 0.02
     assert prediction.sensitivity.get(name, 0.0) == pytest.approx(faster(design, *keys), abs=beside)
 
 
