@@ -1,0 +1,89 @@
+"""Is what ZeRO shares out, or offload moves away, there to be, over groups that divide?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.description.faults import listing, suggestion
+from simulator.workloads.plan_checks.faults import Faults
+
+if TYPE_CHECKING:
+    from simulator.workloads.workload import Workload
+
+
+def check_zero(workload: Workload) -> Faults:
+    """ZeRO 2 and 3 reduce gradients after every micro-batch, which a pipeline's accumulation defeats."""
+    plan = workload.plan
+    if plan.zero == 2 and plan.pp > 1:
+        yield (
+            "plan.zero",
+            f"zero 2 cannot accumulate over the micro-batches of pp {plan.pp}; use zero 1 (or 3)",
+        )
+    kinds = dict.fromkeys(layer.kind for layer in workload.model.layers())
+    for kind in plan.zero3.fractions:
+        if kind not in kinds:
+            hint = suggestion(kind, kinds)
+            yield (
+                "plan.zero3.fractions",
+                f"unknown kind of layer {kind!r}{hint} (this model has: {listing(list(kinds))})",
+            )
+    if plan.zero == 3:
+        return
+    given = plan.zero3.model_dump(exclude={"prefetch", "reshard_after_forward"}, exclude_defaults=True)
+    for key in given:
+        yield f"plan.zero3.{key}", f"needs zero 3, but zero is {plan.zero}"
+
+
+def check_shard_group(workload: Workload, num_gpus: int) -> Faults:
+    """Groups that share one copy divide the data-parallel ranks, and hold whole copies of the experts."""
+    plan = workload.plan
+    groups, ranks = plan.zero3, plan.data_parallel(num_gpus) * plan.cp
+    group = groups.shard_group
+    if group is not None and ranks % group:
+        yield "plan.zero3.shard_group", f"{group} does not divide dp x cp = {ranks}"
+    elif group is not None and plan.ep > 1:
+        wide, experts = group * plan.tp, plan.ep * plan.expert_tp
+        if wide % experts and experts % wide:
+            message = (
+                f"{group} x tp {plan.tp} = {wide} and ep x experts.tp = {experts} do not divide one another"
+            )
+            yield "plan.zero3.shard_group", message
+    shared, name = (ranks, "dp x cp") if group is None else (group, "shard_group")
+    if groups.secondary_group is not None and shared % groups.secondary_group:
+        yield "plan.zero3.secondary_group", f"{groups.secondary_group} does not divide {name} = {shared}"
+
+
+def check_shard_parts(workload: Workload, num_gpus: int) -> Faults:
+    """Unequal shards: one ratio per rank of dp x cp, and nothing that divides or leaves shards once more."""
+    plan = workload.plan
+    groups, ranks = plan.zero3, plan.data_parallel(num_gpus) * plan.cp
+    if groups.parts == "even":
+        return
+    parts = groups.parts
+    if not isinstance(parts, str) and (len(parts) != ranks or min(parts) < 0 or sum(parts) <= 0):
+        yield (
+            "plan.zero3.parts",
+            f"{list(parts)}: needs {ranks} numbers (dp x cp), none below 0 and one above",
+        )
+    others = {
+        "plan.zero3.shard_group": groups.shard_group is not None,
+        "plan.zero3.secondary_group": groups.secondary_group is not None,
+        "plan.zero3.fraction": groups.fraction < 1.0 or bool(groups.fractions),
+        "plan.offload": plan.offload.optimizer != "none" or plan.offload.parameters != "none",
+        "plan.ep": plan.ep > 1,
+    }
+    for key, used in others.items():
+        if used:
+            yield key, "does not go with unequal shards (zero3.parts)"
+
+
+def check_offload(workload: Workload) -> Faults:
+    """What leaves the GPU is there to leave it."""
+    plan = workload.plan
+    if plan.offload.parameters != "none" and plan.zero != 3:
+        yield "plan.offload.parameters", f"needs zero 3, but zero is {plan.zero}"
+    if plan.offload.optimizer != "none" and plan.overlap.dp_parameters and plan.zero in (1, 2):
+        yield (
+            "plan.offload.optimizer",
+            "updates that come from the host cannot be gathered behind the next forward (overlap.dp_parameters)",
+        )
