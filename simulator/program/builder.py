@@ -10,10 +10,12 @@ import numpy as np
 
 from simulator.costs.collectives import CollectiveCalibration, CollectiveCost, GroupShape, collective_cost
 from simulator.costs.kernels import calibration_for
+from simulator.costs.memory import stage_memory
 from simulator.costs.power import rested
 from simulator.costs.software import SoftwareProfile
 from simulator.description.faults import DescriptionError
 from simulator.hardware.cluster import Cluster
+from simulator.hardware.gpu import GPU
 from simulator.hardware.topology import Topology, build_topology
 from simulator.program import shares
 from simulator.program.chains import Chain
@@ -23,6 +25,7 @@ from simulator.program.dealing_costs import GivenCosts, priced, room_of, samples
 from simulator.program.draft import Draft
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import Program, Resource
+from simulator.program.requests import requests
 from simulator.program.setting import Setting
 from simulator.program.step import Step
 from simulator.ranks.grid import Grid
@@ -111,12 +114,12 @@ def blueprint(
         setting = replace(setting, num_micro_batches=len(packs), packs=packs, expected=expected)
     elif workload.data is not None:
         setting.packs = by_row(workload, cluster.num_gpus)
-    folded = groups.fold(setting.requests(), options.fold, setting.roles)
+    folded = groups.fold(requests(setting), options.fold, setting.roles)
     pricings = _pricings(setting, folded, topology)
     if plan.replica_batches != "even":
         setting.replica_counts = _replica_counts(setting, pricings)
         by_slot = tuple(count for count in setting.replica_counts for _ in range(grid.cp))
-        folded = groups.fold(setting.requests(), options.fold, by_slot)
+        folded = groups.fold(requests(setting), options.fold, by_slot)
         pricings = _pricings(setting, folded, topology)
     stages = grid.coordinate("pp")[folded.representatives]
     return Blueprint(setting, folded, pricings, tuple(stages.tolist()), [{} for _ in pricings])
@@ -157,7 +160,7 @@ def _dealt(
         costs, floor = GivenCosts(dealing.costs), 0.0
     else:
         setting.packs = samples(widths, room, longest, grid.dp * grid.cp)
-        pricings = _pricings(setting, groups.fold(setting.requests()), topology)
+        pricings = _pricings(setting, groups.fold(requests(setting)), topology)
         costs = priced(setting, pricings, widths, room, longest)
         floor = max(sharding_seconds(setting, pricing) for pricing in pricings)
     dealer = Dealer(grid.dp * grid.cp, widths, room, costs, floor)
@@ -185,13 +188,25 @@ def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology)
         calibrations = [measured[kind] for kind in kinds]
         stage = int(stages[folded.representatives[rank_class]])
         priced = tuple(
-            (setting.holding(topology.hardware[kind], stage), rested(measured[kind])) for kind in kinds
+            (_holding(setting, topology.hardware[kind], stage), rested(measured[kind])) for kind in kinds
         )
         times = known.setdefault(tuple(id(gpu) for gpu, _ in priced), {})
         pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), setting.software, folded, times)
         packs = setting.packs_of(rank_class)
         pricings.append(pricing.under_power_limit(setting.operations(stage, packs), calibrations))
     return pricings
+
+
+def _holding(setting: Setting, gpu: GPU, stage: int) -> GPU:
+    """The GPU as kernels of the stage see it: slower where its job spills into the memory's expansion."""
+    if gpu.memory.expansion is None:
+        return gpu
+    layers = [[placed.layer for placed in content.layers] for content in setting.content[stage]]
+    needed = stage_memory(
+        layers, stage, setting.workload, setting.shard, setting.grid.world, setting.software.memory
+    )
+    bandwidth = gpu.memory.bandwidth_for(sum(needed.values()))
+    return gpu.model_copy(update={"memory": gpu.memory.model_copy(update={"bandwidth": bandwidth})})
 
 
 def _replica_counts(setting: Setting, pricings: Sequence[ClassPricing]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from simulator.costs.software import ParameterServers
 from simulator.program import server_links
 from simulator.program.chains import Chain, Transfer, chain_of
 from simulator.program.program import Phase
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from simulator.program.rank_builder import RankBuilder
     from simulator.program.setting import Setting
 
+
+AT_HOST = {"push": "collect", "pull": "spread"}
+"""What a host does for the GPUs of its node on either way, where they share a stream."""
 
 OF_ALL = " of all"
 """How lanes end that stand for what all replicas together send in a step."""
@@ -51,10 +55,14 @@ class ServerTraffic:
         if setting.plan.synchronisation.dense != "servers" or not unit.parameters.total:
             return []
         gradients = unit.parameters.total * setting.reduction_size
-        needs = self._out(gradients, gradients, "push gradients", "push", deps, micro_batch, rows=False)
+        needs = self._way(
+            "push", gradients, gradients, "push gradients", "push", deps, micro_batch, rows=False
+        )
         needs = self._all_there("push", needs)
         parameters = unit.parameters.total * DTYPE_BYTES[setting.workload.parameter_dtype]
-        return self._back(parameters, parameters, "pull parameters", "pull", needs, micro_batch, rows=False)
+        return self._way(
+            "pull", parameters, parameters, "pull parameters", "pull", needs, micro_batch, rows=False
+        )
 
     def _all_there(self, purpose: str, deps: list[int]) -> list[int]:
         """When the last replica's gradients have come, unless nobody waits for it."""
@@ -74,7 +82,7 @@ class ServerTraffic:
             return []
         placed = [one for content in self.setting.content[stage] for one in content.layers]
         own, shared = self._touched(placed, passes)
-        return self._back(own, shared, "fetch rows", "fetch", deps, -1, rows=True) if own else []
+        return self._way("pull", own, shared, "fetch rows", "fetch", deps, -1, rows=True) if own else []
 
     def sum_rows(self, unit: Unit, deps: Sequence[int], micro_batch: int, passes: int) -> list[int]:
         """After backward: the gradients of the rows that were met, to servers, or to all other replicas."""
@@ -83,7 +91,7 @@ class ServerTraffic:
         if how == "dense" or not own:
             return []
         if how == "servers":
-            sent = self._out(own, shared, "send rows", "send", deps, micro_batch, rows=True)
+            sent = self._way("push", own, shared, "send rows", "send", deps, micro_batch, rows=True)
             return self._all_there("send", sent)
         task = self._gather(own * setting.grid.dp, own, deps, micro_batch)
         if task is None:
@@ -94,7 +102,7 @@ class ServerTraffic:
     def _gather(self, size: float, own: float, deps: Sequence[int], micro_batch: int) -> int | None:
         """The rows of all replicas to all of them: one all-gather, or by every rank from every host."""
         setting, rank_class = self.setting, self.pricing.rank_class
-        if not setting.gathers_through_hosts:
+        if not gathers_through_hosts(setting):
             transfer = self.pricing.communicators.transfer("dp", "all_gather", size, rank_class)
             return self.rank.communicate(transfer, "dp", "gather rows", "rows", deps, micro_batch)
         needs = self._move("collect", own, "gather rows", "rows inside", deps, micro_batch, rows=True)
@@ -120,13 +128,14 @@ class ServerTraffic:
     def _touched(self, placed: Sequence[Placed], passes: int) -> tuple[float, float]:
         """Bytes of the rows that one GPU meets, and one GPU's part of those that its node meets."""
         gpus = self.setting.gpus_per_node
-        own = self.setting.touched_bytes(placed, passes)
-        return own, self.setting.touched_bytes(placed, passes * gpus) / gpus
+        own = _touched_bytes(placed, passes)
+        return own, _touched_bytes(placed, passes * gpus) / gpus
 
     # --- ways --------------------------------------------------------------------------------------------------------
 
-    def _out(
+    def _way(
         self,
+        direction: str,
         own: float,
         shared: float,
         label: str,
@@ -135,26 +144,18 @@ class ServerTraffic:
         micro_batch: int,
         rows: bool,
     ) -> list[int]:
-        """`own` bytes of a GPU to the servers; or to its host, and from there its part of what the node sends."""
-        if not self.setting.plan.synchronisation.local_aggregation:
-            return self._move("push", own, label, lane, deps, micro_batch, rows)
-        needs = self._move("collect", own, label, f"{lane} inside", deps, micro_batch, rows)
-        return self._move("push", self._of_node(shared, rows), label, lane, needs, micro_batch, rows)
+        """`own` bytes of a GPU to the servers (push) or from them (pull).
 
-    def _back(
-        self,
-        own: float,
-        shared: float,
-        label: str,
-        lane: str,
-        deps: Iterable[int],
-        micro_batch: int,
-        rows: bool,
-    ) -> list[int]:
+        Where the GPUs of a node share a stream, between GPU and host, and the host's part of what the node moves.
+        """
         if not self.setting.plan.synchronisation.local_aggregation:
-            return self._move("pull", own, label, lane, deps, micro_batch, rows)
-        needs = self._move("pull", self._of_node(shared, rows), label, lane, deps, micro_batch, rows)
-        return self._move("spread", own, label, f"{lane} inside", needs, micro_batch, rows)
+            return self._move(direction, own, label, lane, deps, micro_batch, rows)
+        inside = (AT_HOST[direction], own, f"{lane} inside")
+        outside = (direction, self._of_node(shared, rows), lane)
+        needs = list(deps)
+        for hop, size, queue in (inside, outside) if direction == "push" else (outside, inside):
+            needs = self._move(hop, size, label, queue, needs, micro_batch, rows)
+        return needs
 
     def _of_node(self, shared: float, rows: bool) -> float:
         """Bytes of the node's stream: `server_links` deals them out over its GPUs."""
@@ -171,7 +172,7 @@ class ServerTraffic:
         rows: bool,
     ) -> list[int]:
         setting, rank_class = self.setting, self.pricing.rank_class
-        cost, count = setting.server_cost, setting.server_count(rows)
+        cost, count = server_cost(setting), server_count(setting, rows)
         shared = setting.plan.synchronisation.local_aggregation
         op = (
             direction
@@ -198,6 +199,31 @@ class ServerTraffic:
         self.setting.draft.add(self.pricing.rank_class, (f"{label}{OF_ALL}",), (phase,))
 
 
+def _touched_bytes(placed: Sequence[Placed], passes: float) -> float:
+    """Gradients, with their numbers, of the rows of tables that so many micro-batches of the layers meet."""
+    return sum(p.layer.touched_bytes(p.shard, passes) for p in placed)
+
+
+def server_cost(setting: Setting) -> ParameterServers:
+    """Of the software. Raises ValueError where it does not say (see `simulation.check_runs`)."""
+    cost = setting.software.servers
+    if cost is None:
+        raise ValueError(f"{setting.software.name} does not say what parameter servers cost")
+    return cost
+
+
+def server_count(setting: Setting, rows: bool) -> int:
+    """Servers that hold rows of tables, or dense parameters."""
+    synchronisation = setting.plan.synchronisation
+    count = min(synchronisation.servers or setting.num_nodes, setting.num_nodes)
+    return min(count, synchronisation.table_parts or count) if rows else count
+
+
+def gathers_through_hosts(setting: Setting) -> bool:
+    """Whether rows come to every rank from every host, instead of by an all-gather."""
+    return setting.software.servers is not None and setting.software.servers.gather == "hosts"
+
+
 def server_requests(setting: Setting) -> Iterator[Request]:
     """What of hosts and servers a step uses."""
     synchronisation = setting.plan.synchronisation
@@ -205,12 +231,12 @@ def server_requests(setting: Setting) -> Iterator[Request]:
     for rows, uses in zip((False, True), used, strict=True):
         for direction in ("push", "pull") if uses else ():
             shared = synchronisation.local_aggregation
-            op = server_links.operation(direction, setting.server_count(rows), shared)
+            op = server_links.operation(direction, server_count(setting, rows), shared)
             yield server_links.AXIS, op, 1.0
     if any(used) and synchronisation.local_aggregation:
         yield from ((server_links.AXIS, op, 1.0) for op in server_links.INSIDE)
-    if synchronisation.sparse == "gathered" and setting.gathers_through_hosts:
-        yield server_links.AXIS, server_links.operation("pull", setting.server_count(False), False), 1.0
+    if synchronisation.sparse == "gathered" and gathers_through_hosts(setting):
+        yield server_links.AXIS, server_links.operation("pull", server_count(setting, False), False), 1.0
         yield server_links.AXIS, "collect", 1.0
     elif synchronisation.sparse == "gathered":
         yield "dp", "all_gather", 1e6

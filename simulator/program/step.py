@@ -19,7 +19,7 @@ from simulator.program.rounds import Round, rounds
 from simulator.program.schedules import Action
 from simulator.program.servers import ServerTraffic
 from simulator.program.setting import ChunkContent, Setting
-from simulator.program.sharding import gathers
+from simulator.program.sharding import gathers, kept_units
 from simulator.program.side_by_side import (
     Piece,
     Stream,
@@ -82,6 +82,7 @@ class Step:
     blockers: list[int] = field(default_factory=list)  # tasks the compute stream waits for next
     reductions: list[int] = field(default_factory=list)
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
+    kept: dict[int, int] = field(default_factory=dict)  # by part of the model: units that stay gathered
     history: list[int] = field(default_factory=list)  # last tasks of the units computed, for prefetch limits
     summed: list[int] = field(default_factory=list)  # what ended the reductions of sharded units
     awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
@@ -460,13 +461,19 @@ class Step:
         keeps = direction == "forward" and (
             not setting.plan.zero3.reshard_after_forward or (is_last and setting.plan.pp == 1)
         )
-        if position < setting.kept_units(content):
+        if position < self._kept_units(content):
             keeps = direction == "forward" or (micro_batch + 1) % self.count != 0
         if keeps or key not in self.gathered or after < 0:
             return
         del self.gathered[key]
         size = -self._gathered_bytes(unit)
         setting.draft.memory(after, self.pricing.rank_class, "gathered parameters", size, at_end=True)
+
+    def _kept_units(self, content: ChunkContent) -> int:
+        """Units of the chunk that stay gathered over the step."""
+        if content.virtual not in self.kept:
+            self.kept[content.virtual] = kept_units(self.setting, content.units)
+        return self.kept[content.virtual]
 
     # --- gradient reduction ----------------------------------------------------------------------------------------
 
