@@ -1,0 +1,157 @@
+"""What an action of the schedule runs: units of its chunk, a chain for each, and the memory they take and free."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from simulator.program.chains import Chain, chain_of, joined
+from simulator.program.contents import ChunkContent
+from simulator.program.pipeline import PipelineTraffic, Way
+from simulator.program.pricing import ClassPricing
+from simulator.program.program import MemoryChange
+from simulator.program.schedules import Action
+from simulator.program.setting import Setting
+from simulator.program.side_by_side import Piece, backward_pieces, forward_pieces
+from simulator.program.units import Placed, Unit, identity
+from simulator.workloads.layers import Operation
+from simulator.workloads.micro_batches import Pack
+from simulator.workloads.operators import Collective
+
+DIRECTIONS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all actions of one kind on one chunk have in common.
+
+    `direction`: forward, backward, input gradient or weight gradient. `units` in the order in which they run.
+    """
+
+    direction: str
+    content: ChunkContent
+    units: tuple[Unit, ...]
+    arrival: Way | None
+    departure: Way | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a unit allocates when the first task of a pass starts, and frees when the last one ends."""
+
+    taken: tuple[MemoryChange, ...]
+    freed: tuple[MemoryChange, ...]
+
+
+@dataclass(slots=True)
+class Passes:
+    """The passes of one rank class, each found once."""
+
+    setting: Setting
+    pricing: ClassPricing
+    stage: int
+    pipeline: PipelineTraffic
+    packs: Sequence[Pack | None]  # by micro-batch
+    priced: dict[Hashable, Chain]  # in earlier steps, by content
+    _passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
+    _chains: dict[tuple[int, str, bool], Chain] = field(default_factory=dict)  # by unit
+    _pieces: dict[tuple[int, str], list[Piece]] = field(default_factory=dict)  # by unit
+    _held: dict[tuple[int, str], Held] = field(default_factory=dict)  # by unit
+
+    def of(self, action: Action) -> Pass:
+        pack = self.packs[action.micro_batch % len(self.packs)]
+        key = (action.op, action.chunk, pack)
+        if key not in self._passes:
+            self._passes[key] = self._find_pass(*key)
+        return self._passes[key]
+
+    def _find_pass(self, op: str, chunk: int, pack: Pack | None) -> Pass:
+        content, way = self.setting.content_of(pack)[self.stage][chunk], "F" if op == "F" else "B"
+        arrival = departure = None
+        if op != "W":
+            arrival = self.pipeline.arrival(way, chunk, pack)
+            departure = self.pipeline.departure(way, chunk, pack)
+        units = content.units if op == "F" else content.units[::-1]
+        return Pass(DIRECTIONS[op], content, units, arrival, departure)
+
+    # --- memory ------------------------------------------------------------------------------------------------------
+
+    def held(self, unit: Unit, direction: str) -> Held:
+        """What a unit keeps from forward to backward, and what lives only while it runs backward."""
+        key = (id(unit), direction)
+        if key not in self._held:
+            self._held[key] = self._find_held(unit, direction)
+        return self._held[key]
+
+    def _find_held(self, unit: Unit, direction: str) -> Held:
+        kept, working = ("activations", unit.activation_bytes), ("transient", unit.transient_bytes)
+        if direction == "forward":
+            return Held(self._changes([kept]), ())
+        if direction == "weight gradient":
+            return Held((), self._changes([("activations", -unit.postponed_bytes)]))
+        freed = [("activations", -kept[1]), ("transient", -working[1])]
+        if direction == "input gradient":
+            freed.append(("activations", unit.postponed_bytes))
+        return Held(self._changes([working]), self._changes(freed))
+
+    def _changes(self, amounts: Iterable[tuple[str, float]]) -> tuple[MemoryChange, ...]:
+        return tuple(MemoryChange(self.pricing.rank_class, kind, size) for kind, size in amounts if size)
+
+    # --- chains ------------------------------------------------------------------------------------------------------
+
+    def chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
+        """What a unit of the pass runs; `is_first`: of the pass, which gathers what arrives in parts."""
+        key = (id(unit), one.direction, is_first)
+        if key not in self._chains:
+            self._chains[key] = self._find_chain(one, unit, is_first)
+        return self._chains[key]
+
+    def _find_chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
+        """Equal layers have one chain, wherever they stand."""
+        layers = unit.layers if one.direction == "forward" else unit.layers[::-1]
+        gathered = self._gathered_boundary(one.arrival) if is_first else 0.0
+        key = (identity(layers), one.direction, gathered)
+        if key not in self.priced:
+            parts = [self._layer_chain(placed, one.direction) for placed in layers]
+            if gathered:
+                parts.insert(0, self._boundary_chain(gathered))
+            self.priced[key] = joined(parts)
+        return self.priced[key]
+
+    def _layer_chain(self, placed: Placed, direction: str) -> Chain:
+        key = ((id(placed.layer), id(placed.shard)), direction)
+        if key not in self.priced:
+            layer, shard = placed.layer, placed.shard
+            if direction == "forward":
+                chain = chain_of(layer.forward(shard), self.pricing, "compute", False)
+            elif direction == "weight gradient":
+                chain = chain_of(layer.weight_gradient(shard), self.pricing, "compute", True)
+            else:
+                again = chain_of(layer.recompute(shard), self.pricing, "recompute", False)
+                input_only = direction == "input gradient"
+                backward = layer.input_gradient(shard) if input_only else layer.backward(shard)
+                chain = again + chain_of(backward, self.pricing, "compute", True)
+            self.priced[key] = chain
+        return self.priced[key]
+
+    def pieces(self, one: Pass) -> list[Piece]:
+        """What of the pass runs beside what of another one."""
+        key = (id(one.content.whole), one.direction)
+        if key not in self._pieces:
+            cut = forward_pieces if one.direction == "forward" else backward_pieces
+            found = cut(one.content.whole.layers, self.pricing)
+            gathered = self._gathered_boundary(one.arrival)
+            if gathered:
+                found = [replace(found[0], chain=self._boundary_chain(gathered) + found[0].chain), *found[1:]]
+            self._pieces[key] = found
+        return self._pieces[key]
+
+    def _boundary_chain(self, size: float) -> Chain:
+        arrival = Operation("gather boundary", Collective("all_gather", "tp", size))
+        return chain_of([arrival], self.pricing, "compute", False)
+
+    def _gathered_boundary(self, arrival: Way | None) -> float:
+        """Bytes of a boundary tensor that was cut over tp for the way and is gathered first; 0 if it was not."""
+        if arrival is None or self.setting.scatter == 1:
+            return 0.0
+        return arrival.size * self.setting.scatter
