@@ -39,7 +39,7 @@ def measured_collectives(results: Results, cluster: Cluster, smallest: float = 0
     Raises ValueError for ranks that the cluster does not have, or has on fewer or more nodes than were measured.
     """
     from simulator.hardware.topology import build_topology
-    from simulator.program.communicators import group_shapes
+    from simulator.program.group_shapes import group_shapes
 
     topology, rows = build_topology(cluster), []
     for measurement in results.measurements:

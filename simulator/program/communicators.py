@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.costs.collectives import CollectiveCost, GroupShape
-from simulator.costs.collectives.patterns import REDUCER, edges
+from simulator.costs.collectives.patterns import edges
 from simulator.costs.software import ParameterServers
-from simulator.hardware.topology import Routes, Topology
+from simulator.hardware.topology import Topology
 from simulator.program import host_copies, server_links
 from simulator.program.chains import Transfer
+from simulator.program.group_shapes import group_shapes
+from simulator.program.link_loads import (
+    TREES,
+    Feeds,
+    evened,
+    feeds_of,
+    limiting_links,
+    link_colours,
+    link_loads,
+    restricted,
+)
 from simulator.ranks.folding import Folding, GroupLayer, fold
 from simulator.ranks.grid import Grid
 
@@ -113,15 +123,15 @@ class Communicators:
     ) -> tuple[Folding, Ints]:
         """The folding for a set of patterns, and the links that can limit anything."""
         found = {f"{axis}:{pattern}": self._layer(axis, pattern) for axis, pattern in patterns}
-        used = _limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
+        used = limiting_links(self.topology, [x for x, _ in found.values()], [f for _, f in found.values()])
         position = np.full(self.topology.num_links, -1, dtype=np.int64)
         position[used] = np.arange(len(used))
-        layers = {name: _restricted(layer, position) for name, (layer, _) in found.items()}
+        layers = {name: restricted(layer, position) for name, (layer, _) in found.items()}
         stages = self.grid.coordinate("pp")
         colour = stages * len(self.topology.hardware) + self.topology.gpu_hardware
         if by_slot:
             colour = colour * (max(by_slot) + 1) + np.array(by_slot)[self.grid.slots]
-        return fold(colour, _link_colours(self.topology, used), layers, enabled), used
+        return fold(colour, link_colours(self.topology, used), layers, enabled), used
 
     def _layer(self, axis: str, pattern: str) -> tuple[GroupLayer, Feeds]:
         if axis == host_copies.AXIS and (axis, pattern) not in self._layers:
@@ -129,7 +139,7 @@ class Communicators:
             self._layers[axis, pattern] = host_copies.copy_layer(self.topology, pattern), (none, none)
         if axis == server_links.AXIS and (axis, pattern) not in self._layers:
             layer, routes = server_links.server_layer(self.topology, pattern)
-            feeds = (_feeds(self.topology, routes, "nic_out"), _feeds(self.topology, routes, "nic_in"))
+            feeds = (feeds_of(self.topology, routes, "nic_out"), feeds_of(self.topology, routes, "nic_in"))
             self._layers[axis, pattern] = layer, feeds
         if (axis, pattern) not in self._layers:
             members = self.members(axis)
@@ -288,185 +298,26 @@ class FoldedCommunicators:
 
     def _rate_alone(self, layer: str, group: int, efficiency: dict[int, float]) -> float:
         """Bytes/s of the group while nothing else runs."""
-        rows = self.folding.layers[layer]
-        first, last = np.searchsorted(rows.group, (group, group + 1))
-        links = rows.link[first:last]
-        achieved = np.array([efficiency[c] for c in self.folding.link_class[links].tolist()])
-        capacity = self.communicators.topology.capacity[self.links[links]]
-        return float((capacity * achieved / rows.amount[first:last]).min())
+        mine = self._rows_of(layer, group)
+        return float(
+            (self._achieved(layer, mine, efficiency) / self.folding.layers[layer].amount[mine]).min()
+        )
 
     def _nominal_rate(self, layer: str, group: int, efficiency: dict[int, float]) -> float:
         """Bytes/s of the group while all groups of its axis run at once, whatever the folding."""
-        rows = self.folding.layers[layer]
-        first, last = np.searchsorted(rows.group, (group, group + 1))
-        links = rows.link[first:last]
+        rows, mine = self.folding.layers[layer], self._rows_of(layer, group)
         if layer not in self._totals:
             self._totals[layer] = np.bincount(
                 rows.link, weights=rows.amount, minlength=len(self.links)
             ).astype(np.float64)
+        return float((self._achieved(layer, mine, efficiency) / self._totals[layer][rows.link[mine]]).min())
+
+    def _rows_of(self, layer: str, group: int) -> slice:
+        """Where the links stand that the group draws on."""
+        return slice(*np.searchsorted(self.folding.layers[layer].group, (group, group + 1)))
+
+    def _achieved(self, layer: str, rows: slice, efficiency: dict[int, float]) -> NDArray[np.float64]:
+        """Bytes/s of these links, as the operation achieves them."""
+        links = self.folding.layers[layer].link[rows]
         achieved = np.array([efficiency[c] for c in self.folding.link_class[links].tolist()])
-        capacity = self.communicators.topology.capacity[self.links[links]]
-        return float((capacity * achieved / self._totals[layer][links]).min())
-
-
-def _limiting_links(topology: Topology, layers: Iterable[GroupLayer], feeds: Iterable[Feeds]) -> Ints:
-    """The links in use, without those that cannot be the tightest of any flow.
-
-    What crosses a switch-to-switch link came out of some NICs and goes into some; where the ones or the others are
-    together no faster than the link, it never limits.
-    """
-    links = [layer.link for layer in layers]
-    used = np.unique(np.concatenate(links)) if links else np.zeros(0, dtype=np.int64)
-    ample = np.zeros(0, dtype=np.int64)
-    for pairs in zip(*feeds, strict=True):
-        pair = np.unique(np.concatenate(pairs))
-        link, nic = pair // topology.num_links, pair % topology.num_links
-        offered = np.bincount(link, weights=topology.capacity[nic], minlength=topology.num_links)
-        crossed = np.unique(link)
-        ample = np.union1d(ample, crossed[offered[crossed] <= topology.capacity[crossed] * (1 + 1e-12)])
-    return np.setdiff1d(used, ample)
-
-
-def _restricted(layer: GroupLayer, position: Ints) -> GroupLayer:
-    """The layer without the links that `position` leaves out, renumbered."""
-    link = position[layer.link]
-    kept = link >= 0
-    return GroupLayer(layer.members, layer.group[kept], link[kept], layer.amount[kept], layer.colour)
-
-
-def _link_colours(topology: Topology, links: Ints) -> Ints:
-    """Equal numbers for links of equal kind and capacity."""
-    _, rate = np.unique(topology.capacity[links], return_inverse=True)
-    return topology.kind[links].astype(np.int64) * (len(links) + 1) + rate.ravel()
-
-
-LAID_IN_RINGS = frozenset({"ring", "chain", "tree", "hierarchical"})
-"""Patterns whose edges inside a node follow each other in an order that the library is free to choose."""
-
-TREES = ("tree", "switch")
-"""Patterns between nodes in which every node is inner in one tree and a leaf in the other."""
-
-ENDPOINTS = ("nic", "host", "scale_up")
-
-
-def evened(topology: Topology, loads: Loads) -> Loads:
-    """The same bytes spread evenly over the members' own ports.
-
-    Two complementary trees load all ports alike but for the roots'; without their place in the tree, which no program
-    depends on, the members of a group are interchangeable.
-    """
-    group, link, amount = loads
-    own = np.array([kind.startswith(ENDPOINTS) for kind in topology.kind_names], dtype=bool)[
-        topology.kind[link]
-    ]
-    key = group * len(topology.kind_names) + topology.kind[link]
-    _, which, size = np.unique(key, return_inverse=True, return_counts=True)
-    mean = np.bincount(which, weights=amount) / size
-    return group, link, np.where(own, mean[which], amount)
-
-
-Loads = tuple[Ints, Ints, NDArray[np.float64]]
-"""Rows (group, link, amount)."""
-
-Feeds = tuple[Ints, Ints]
-"""Keys link x num_links + NIC link: which NICs send, and which receive, what crosses a switch-to-switch link."""
-
-
-def link_loads(topology: Topology, found: Any, pattern: str) -> tuple[Loads, Feeds]:
-    """Rows (group, link, amount): what one byte of volume puts on every link; and the NICs behind fabric links."""
-    group, source, destination, share = found
-    up, down = destination == REDUCER, source == REDUCER
-    between = ~(up | down)
-    if pattern in LAID_IN_RINGS:
-        routes = topology.ring_routes(group[between], source[between], destination[between])
-    else:
-        routes = topology.routes(source[between], destination[between])
-    rows = [
-        (group[between][routes.flow], routes.link, share[between][routes.flow] * routes.share),
-        (group[up], topology.scale_up_out[source[up]], share[up]),
-        (group[down], topology.scale_up_in[destination[down]], share[down]),
-    ]
-    groups, links, amounts = (np.concatenate(column) for column in zip(*rows, strict=True))
-    key = groups * topology.num_links + links
-    unique, inverse = np.unique(key, return_inverse=True)
-    summed = np.bincount(inverse, weights=amounts).astype(np.float64)
-    loads = unique // topology.num_links, unique % topology.num_links, summed
-    return loads, (_feeds(topology, routes, "nic_out"), _feeds(topology, routes, "nic_in"))
-
-
-def _feeds(topology: Topology, routes: Routes, nic_kind: str) -> Ints:
-    """Distinct (switch-to-switch link, NIC link) pairs among the routes, as keys."""
-    names = topology.kind_names
-    inner = np.array([name.startswith(("leaf", "spine")) for name in names], dtype=bool)[
-        topology.kind[routes.link]
-    ]
-    nics = np.array([name == nic_kind for name in names], dtype=bool)[topology.kind[routes.link]]
-    if not inner.any():
-        return np.zeros(0, dtype=np.int64)
-    nic_of_flow = np.zeros(int(routes.flow.max()) + 1, dtype=np.int64)
-    nic_of_flow[routes.flow[nics]] = routes.link[nics]
-    return np.unique(routes.link[inner] * topology.num_links + nic_of_flow[routes.flow[inner]])
-
-
-def group_shapes(topology: Topology, members: Ints) -> tuple[list[GroupShape], Ints]:
-    """Distinct `GroupShape`s among the groups [groups, n] and the index of each group's."""
-    nodes = topology.gpu_node[members]
-    order = np.argsort(nodes, axis=1, kind="stable")
-    ordered = np.take_along_axis(nodes, order, axis=1)
-    starts = np.ones(ordered.shape, dtype=bool)
-    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    num_nodes = starts.sum(axis=1)
-    run = np.cumsum(starts, axis=1) - 1
-    counts = np.zeros((len(members), int(num_nodes.max())), dtype=np.int64)
-    np.add.at(counts, (np.repeat(np.arange(len(members)), members.shape[1]), run.ravel()), 1)
-    fullest = counts.max(axis=1)
-    # NICs and hardware follow from where the members sit inside their nodes: one signature per distinct layout.
-    local = np.sort(topology.gpu_local[members], axis=1)
-    hardware = np.sort(topology.gpu_hardware[members], axis=1)
-    signature = np.column_stack([num_nodes, fullest, _row_hash(local), _row_hash(hardware)])
-    _, first, which = np.unique(signature, axis=0, return_index=True, return_inverse=True)
-    # Groups of one size run in step with one another, so the longest path among them counts for all of them.
-    spread = topology.latency(members[:, 0], members[:, -1])
-    longest = {int(n): float(spread[num_nodes == n].max()) for n in np.unique(num_nodes)}
-    found = [
-        _shape(topology, members[g], int(num_nodes[g]), int(fullest[g]), longest[int(num_nodes[g])])
-        for g in first
-    ]
-    shapes = list(dict.fromkeys(found))
-    return shapes, np.array([shapes.index(shape) for shape in found], dtype=np.int64)[which.ravel()]
-
-
-def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, latency: float) -> GroupShape:
-    """The shape of one group; bandwidths are those of its slowest node."""
-    nodes = topology.gpu_node[members]
-    node = topology.nodes[int(topology.node_hardware[nodes[0]])]
-    scale_up = [topology.hardware[int(h)].scale_up for h in np.unique(topology.gpu_hardware[members])]
-    hosts = [topology.hardware[int(h)].host_link for h in np.unique(topology.gpu_hardware[members])]
-    ways = scale_up if node.interconnect.kind in ("nvswitch", "nvlink_mesh") else hosts
-    nic = _nic_bandwidth(topology, members) if num_nodes > 1 else 0.0
-    return GroupShape(
-        num_ranks=len(members),
-        num_nodes=num_nodes,
-        ranks_per_node=fullest,
-        scale_up_kind=node.interconnect.kind,
-        in_network_reduction=node.interconnect.in_network_reduction,
-        scale_up_bandwidth=min(
-            (topology.scale_up_bandwidth(members), *(w.bandwidth for w in ways if w is not None))
-        ),
-        nic_bandwidth=nic,
-        hop_latency=latency if num_nodes > 1 else 0.0,
-    )
-
-
-def _nic_bandwidth(topology: Topology, members: Ints) -> float:
-    """Bytes/s of all NICs that the members of one node use, the slowest node's."""
-    num_ports = len(topology.ports)
-    pairs = np.unique(topology.gpu_node[members] * num_ports + topology.gpu_port[members])
-    starts = np.flatnonzero(np.diff(pairs // num_ports, prepend=-1))
-    return float(np.add.reduceat(topology.ports.bandwidth[pairs % num_ports], starts).min())
-
-
-def _row_hash(rows: Ints) -> Ints:
-    """A 62-bit number per row, equal for equal rows."""
-    weights = np.arange(1, rows.shape[1] + 1, dtype=np.int64) * 0x9E3779B1 % (1 << 31)
-    return (rows + 1) @ weights
+        return np.asarray(self.communicators.topology.capacity[self.links[links]] * achieved)

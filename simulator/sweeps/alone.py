@@ -17,7 +17,8 @@ from simulator.costs.collectives import CollectiveCost, GroupShape
 from simulator.costs.collectives.patterns import edges
 from simulator.hardware.topology import Topology
 from simulator.program.chains import Transfer
-from simulator.program.communicators import TREES, Loads, evened, group_shapes, link_loads
+from simulator.program.group_shapes import group_shapes
+from simulator.program.link_loads import TREES, Loads, evened, link_loads
 from simulator.ranks.grid import Grid
 
 Ints = NDArray[np.int64]

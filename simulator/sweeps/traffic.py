@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simulator.costs.collectives.patterns import edges
 from simulator.hardware.topology import Topology
 from simulator.program import host_copies
-from simulator.program.communicators import TREES, evened, link_loads
+from simulator.program.link_loads import TREES, evened, link_loads
 from simulator.ranks.grid import Grid
 from simulator.sweeps.alone import AloneCommunicators
 

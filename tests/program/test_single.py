@@ -8,7 +8,7 @@ import pytest
 from simulator.costs.collectives import collective_cost, collective_seconds
 from simulator.engine.engine import execute
 from simulator.hardware.topology import build_topology
-from simulator.program.communicators import group_shapes
+from simulator.program.group_shapes import group_shapes
 from simulator.program.program import Program
 from simulator.program.single import collective_program
 from tests.program.scenarios import LIBRARY, cluster

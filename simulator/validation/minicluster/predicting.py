@@ -49,7 +49,8 @@ def contention_seconds(case: ContentionCase) -> list[float]:
     from simulator.costs.collectives import collective_cost, library_for
     from simulator.costs.collectives.patterns import edges
     from simulator.hardware.topology import build_topology
-    from simulator.program.communicators import group_shapes, link_loads
+    from simulator.program.group_shapes import group_shapes
+    from simulator.program.link_loads import link_loads
     from simulator.program.program import Phase
 
     cluster = cluster_of(case.network)
