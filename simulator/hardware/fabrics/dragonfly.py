@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from simulator.description.quantities import BytesPerSecond, Seconds
 from simulator.hardware.fabrics.fabric import FABRICS, Fabric
-from simulator.hardware.links import IntArray, LinkTable
+from simulator.hardware.links import FloatArray, IntArray, LinkTable
 from simulator.hardware.wiring import Block, Ports, Wiring
 
 
@@ -26,12 +26,17 @@ class Dragonfly(Fabric):
     global_bandwidth: BytesPerSecond = Field(description="Between two groups in all, per direction.")
     hop_latency: Seconds = Field(description="Through one router, one way.")
     global_latency: Seconds = Field(0.0, description="Added by the long cable of a global link, one way.")
-    minimal_share: float = Field(
+    minimal_share: Annotated[float, Field(ge=0, le=1)] | Literal["adaptive"] = Field(
         1.0,
-        ge=0,
-        le=1,
         description="Part of the traffic between two groups on their direct links; the rest (Valiant) goes "
-        "evenly over the other groups.",
+        "evenly over the other groups. adaptive: detours go over the groups that the job does not use, as much as "
+        "loads all global links that a group sends over alike.",
+    )
+    groups: int | None = Field(
+        default=None,
+        gt=0,
+        description="Groups of the whole machine, over which adaptive traffic goes where the job has only some of "
+        "them; those of the job if left out.",
     )
 
     @property
@@ -55,8 +60,10 @@ class Dragonfly(Fabric):
         hop = self.hop_latency if self.routers_per_group > 1 else 0.0
         local_out = table.add_links("local_out", routers, middles, self._local_bundle, hop)
         local_in = table.add_links("local_in", middles, routers, self._local_bundle)
-        direct = self._wire_groups(num_groups, middles, group_of_router, table)
-        minimal = self.minimal_share if num_groups > 2 else 1.0
+        used = middles[np.searchsorted(group_of_router, np.arange(num_groups))]
+        idle = table.add_vertices("idle group", self._num_idle(num_groups))
+        direct = self._wire_groups(used, idle, table)
+        detours = np.arange(len(direct))[num_groups if self.minimal_share == "adaptive" else 0 :]
 
         def paths(source: IntArray, destination: IntArray, key: IntArray) -> list[Block]:
             here, there = router_of_port[source], router_of_port[destination]
@@ -65,10 +72,12 @@ class Dragonfly(Fabric):
             flow = np.nonzero(from_group != to_group)[0]
             from_group, to_group = from_group[flow], to_group[flow]
             blocks: list[Block] = [(moving, local_out[here[moving]], 1.0)]
-            if minimal > 0:
-                blocks.append((flow, direct[from_group, to_group], minimal))
-            if minimal < 1:
-                blocks += _detours(flow, from_group, to_group, direct, 1.0 - minimal)
+            minimal = self._minimal(from_group, to_group, num_groups, len(idle))
+            straight, bent = minimal > 0.0, minimal < 1.0
+            blocks.append((flow[straight], direct[from_group, to_group][straight], minimal[straight]))
+            blocks += _detours(
+                flow[bent], from_group[bent], to_group[bent], direct, detours, 1.0 - minimal[bent]
+            )
             return [*blocks, (moving, local_in[there[moving]], 1.0)]
 
         return Wiring(
@@ -80,13 +89,30 @@ class Dragonfly(Fabric):
         """All local links of one router; alone in its group it has none, and nothing to be held up by."""
         return self.local_bandwidth * max(self.routers_per_group - 1, 1)
 
-    def _wire_groups(
-        self, num_groups: int, middles: IntArray, group_of_router: IntArray, table: LinkTable
-    ) -> IntArray:
-        """[group, group] the bundle of direct links from one group to another."""
-        vertex = middles[np.searchsorted(group_of_router, np.arange(num_groups))]
+    def _num_idle(self, num_groups: int) -> int:
+        """Groups of the machine that carry traffic of a job without being part of it."""
+        adaptive = self.minimal_share == "adaptive" and num_groups > 1
+        return max(0, (self.groups or 0) - num_groups) if adaptive else 0
+
+    def _minimal(self, from_group: IntArray, to_group: IntArray, num_groups: int, idle: int) -> FloatArray:
+        """Part of each flow between two groups on their own links.
+
+        A group that sends to k others alike loads its links alike with k / (k + idle groups) of it on these.
+        """
+        if self.minimal_share != "adaptive":
+            return np.full(len(from_group), self.minimal_share if num_groups > 2 else 1.0)
+        pairs = np.unique(from_group * num_groups + to_group)
+        reached = np.bincount(pairs // num_groups, minlength=num_groups)[from_group]
+        return reached / (reached + idle)
+
+    def _wire_groups(self, used: IntArray, idle: IntArray, table: LinkTable) -> IntArray:
+        """[group, group] the bundle of direct links from one group to another, of which one at least is used."""
+        vertex = np.concatenate([used, idle])
+        num_groups = len(vertex)
         direct = np.full((num_groups, num_groups), -1, dtype=np.int64)
-        a, b = np.nonzero(~np.eye(num_groups, dtype=bool))
+        wired = ~np.eye(num_groups, dtype=bool)
+        wired[len(used) :, len(used) :] = False
+        a, b = np.nonzero(wired)
         latency = self.hop_latency + self.global_latency
         direct[a, b] = table.add_links("global", vertex[a], vertex[b], self.global_bandwidth, latency)
         return direct
@@ -104,12 +130,17 @@ class Dragonfly(Fabric):
 
 
 def _detours(
-    flow: IntArray, from_group: IntArray, to_group: IntArray, direct: IntArray, share: float
+    flow: IntArray,
+    from_group: IntArray,
+    to_group: IntArray,
+    direct: IntArray,
+    via: IntArray,
+    share: FloatArray,
 ) -> list[Block]:
-    """Two global links over each group that is neither source nor destination, all equally."""
-    via = np.arange(len(direct))
-    row, middle = np.nonzero((via != from_group[:, None]) & (via != to_group[:, None]))
-    each = share / (len(direct) - 2)
+    """Two global links over each of the groups `via` that is neither source nor destination, all equally."""
+    row, column = np.nonzero((via != from_group[:, None]) & (via != to_group[:, None]))
+    middle = via[column]
+    each = share[row] / np.bincount(row, minlength=len(flow))[row]
     return [
         (flow[row], direct[from_group[row], middle], each),
         (flow[row], direct[middle, to_group[row]], each),

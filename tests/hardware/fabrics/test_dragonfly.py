@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,8 @@ from simulator.hardware.topology import Topology, build_topology
 from tests.hardware.samples import HOP, NIC_LATENCY, cluster
 
 
-def dragonfly(**changes: float) -> Dragonfly:
-    values: dict[str, float] = {
+def dragonfly(**changes: Any) -> Dragonfly:
+    values: dict[str, Any] = {
         "global_bandwidth": 60e9,
         "local_bandwidth": 40e9,
         "hop_latency": HOP,
@@ -20,7 +22,7 @@ def dragonfly(**changes: float) -> Dragonfly:
     return Dragonfly(nodes_per_router=2, routers_per_group=2, **values)
 
 
-def built(**changes: float) -> Topology:
+def built(**changes: Any) -> Topology:
     """Four groups of two routers of two nodes of four GPUs."""
     return build_topology(cluster(dragonfly(**changes), num_nodes=16))
 
@@ -58,3 +60,32 @@ def test_valiant_routes_spread_it_over_the_other_groups() -> None:
 def test_a_mix_spreads_in_proportion() -> None:
     assert group_pair_loads(built(minimal_share=0.5)).max() == pytest.approx(8.0)
     assert group_pair_loads(built(minimal_share=0.5)).sum() == pytest.approx(16 * 0.5 + 2 * 16 * 0.5)
+
+
+def test_adaptive_routes_of_a_whole_machine_are_minimal() -> None:
+    assert sorted(group_pair_loads(built(minimal_share="adaptive", groups=4))) == [0.0] * 11 + [16.0]
+    assert sorted(group_pair_loads(built(minimal_share="adaptive"))) == [0.0] * 11 + [16.0]
+
+
+def test_adaptive_routes_load_all_links_alike_when_all_groups_of_a_job_exchange_as_much() -> None:
+    """Four of ten groups: 3/9 goes direct, 1/9 over each of the six others, whose links three flows share."""
+    topology = built(minimal_share="adaptive", groups=10)
+    nodes = np.arange(64)
+    pairs = [(a, b) for a in range(0, 64, 16) for b in range(0, 64, 16) if a != b]
+    source = np.concatenate([nodes[a : a + 16] for a, _ in pairs])
+    destination = np.concatenate([nodes[b : b + 16] for _, b in pairs])
+    routes = topology.routes(source, destination)
+    load = np.bincount(routes.link, routes.share, minlength=topology.num_links)
+    loads = load[topology.kind == topology.kind_names.index("global")]
+    assert len(loads) == 4 * 3 + 2 * 4 * 6
+    assert loads == pytest.approx(np.full(len(loads), 16 / 3))
+
+
+def test_adaptive_routes_of_a_ring_of_groups_use_every_link_out_of_a_group() -> None:
+    """Each group sends to the next one only: a seventh directly, a seventh over each of six idle groups."""
+    topology = built(minimal_share="adaptive", groups=10)
+    source = np.arange(64)
+    routes = topology.routes(source, (source + 16) % 64)
+    load = np.bincount(routes.link, routes.share, minlength=topology.num_links)
+    loads = load[topology.kind == topology.kind_names.index("global")]
+    assert loads[loads > 0] == pytest.approx(np.full(4 * 7 + 4 * 6, 16 / 7))
