@@ -12,9 +12,9 @@ import re
 from io import StringIO
 from pathlib import Path
 
-from simulator.program.schedules import Action, Schedule
 from simulator.program.schedules.placement import Placement
 from simulator.program.schedules.play import finish
+from simulator.program.schedules.schedule import Action, Schedule
 
 CELL = re.compile(r"(\d+)([FBIW])(\d+)")
 OVERLAPPED = re.compile(r"\((\d+[FBIW]\d+);(\d+[FBIW]\d+)\)OVERLAP_F_B")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from simulator.program.schedules import Action, register
 from simulator.program.schedules.placement import both_ways
+from simulator.program.schedules.schedule import Action, register
 
 
 @register("dualpipe", chunks=2, placement=both_ways, even=True, copies=2, period=lambda num_stages, chunks: 2)

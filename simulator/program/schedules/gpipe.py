@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.program.schedules import Action, register
+from simulator.program.schedules.schedule import Action, register
 
 
 @register("gpipe")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.program.schedules import Action
+from simulator.program.schedules.schedule import Action
 
 AFTER_LAST_BACKWARD = 2
 """REDUCE_GRAD and RESHARD, which the runtime lists for every chunk, whatever its parameters are spread over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.program.schedules import Action, register
+from simulator.program.schedules.schedule import Action, register
 
 
 @register("1f1b", period=lambda num_stages, chunks: 1)

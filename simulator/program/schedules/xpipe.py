@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.program.schedules import Action, register
 from simulator.program.schedules.one_f_one_b import one_f_one_b
+from simulator.program.schedules.schedule import Action, register
 
 
 @register("xpipe", period=lambda num_stages, chunks: 1, flushes=False, versions=lambda stage, num_stages: 2)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.program.schedules import Action, register
 from simulator.program.schedules.placement import vee
+from simulator.program.schedules.schedule import Action, register
 
 
 @register("zb-v", chunks=2, placement=vee, period=lambda num_stages, chunks: 1)
