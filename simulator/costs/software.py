@@ -137,6 +137,17 @@ class SoftwareProfile(Named):
         gt=0,
         description="pieces of the tokens whose logits and loss run forward and backward one after the other",
     )
+    loss_metrics: int = Field(
+        default=0,
+        ge=0,
+        description="cross entropies that the training loop computes for its metrics from every micro-batch's logits, "
+        "in fp32 and besides the loss",
+    )
+    recompute_stops_early: bool = Field(
+        default=False,
+        description="full recomputation of a block ends with the last tensor that backward asks for: what follows (the "
+        "last projection) is not run again",
+    )
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     unpads_attention: bool = Field(
         default=False,

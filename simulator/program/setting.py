@@ -76,6 +76,8 @@ class Setting(Choices):
             accumulate=self.num_micro_batches > 1,
             recompute=recompute,
             loss_chunks=software.loss_chunks,
+            loss_metrics=software.loss_metrics,
+            recompute_stops_early=software.recompute_stops_early,
         )
 
     @cached_property

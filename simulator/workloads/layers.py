@@ -171,9 +171,11 @@ class Layer:
         """What is run again before backward, by `shard.recompute`."""
         if self.kind not in RECOMPUTED or shard.recompute == "none":
             return ()
-        if shard.recompute == "full":
+        if shard.recompute == "full" and not shard.recompute_stops_early:
             return self.forward(shard)
         shard = shard.at_length(self.length)
+        if shard.recompute == "full":
+            return _forward(replace(self, modules=_up_to_last_kept(self, shard)), shard)
         redone = [module for module in self.modules if _is_recomputed(module, shard)]
         return _joined(_issued(self, shard, redone, lambda module: module.recomputed(shard)))
 
@@ -219,6 +221,16 @@ class Layer:
         """Bytes of the tensors that leave (what a pipeline stage sends), per GPU."""
         carried = shard.micro_batch * self.carried // (shard.tp if shard.sequence_parallel else 1)
         return (shard.at_length(self.length).norm_tokens * self.out_width + carried) * shard.bytes
+
+
+def _up_to_last_kept(layer: Layer, shard: Shard) -> tuple[Module, ...]:
+    """The modules up to the last one that makes a tensor which backward asks for."""
+    kept = {saved.tensor for module in layer.modules for saved in module.saved(shard)}
+    made = [
+        any(tensor == module.name or tensor.startswith(f"{module.name}.") for tensor in kept)
+        for module in layer.modules
+    ]
+    return layer.modules[: max((place for place, makes in enumerate(made, start=1) if makes), default=0)]
 
 
 def _is_recomputed(module: Module, shard: Shard) -> bool:

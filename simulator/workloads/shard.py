@@ -28,7 +28,8 @@ class Shard:
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
     implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end
     to end. `recompute` is none, selective or full; selective reruns the
-    modules whose group is in `recompute_groups`. `tp_overlap`: none, backward (collectives beside GEMMs of backward)
+    modules whose group is in `recompute_groups`, full all of them, or those up to the last tensor that backward asks
+    for (`recompute_stops_early`). `tp_overlap`: none, backward (collectives beside GEMMs of backward)
     or pipelined (GEMMs also cut into pieces). `separate_head`: the head is on another stage than the embedding, so
     that tied weights exist twice.
 
@@ -57,6 +58,7 @@ class Shard:
     unpads: bool = False
     recompute: str = "none"
     recompute_groups: frozenset[str] = frozenset({"core_attention"})
+    recompute_stops_early: bool = False
     fusions: frozenset[str] = MEGATRON_FUSIONS
     shared_beside: bool = False  # the shared expert of a mixture computes while tokens travel to the others
     graphs: frozenset[str] = frozenset()  # parts of layers replayed from CUDA graphs (see workloads.graphs)
@@ -74,6 +76,7 @@ class Shard:
     loss_chunks: int = (
         1  # pieces of the tokens whose logits and loss run forward and backward one after the other
     )
+    loss_metrics: int = 0  # cross entropies besides the loss, of the same logits
     offloaded: float = 0.0  # part of what blocks keep for backward that waits in host memory
     documents: tuple[tuple[int, int], ...] = ()
     unpadded: tuple[tuple[int, int], ...] = ()

@@ -140,12 +140,14 @@ class Workload(Named):
         recompute: str | None = None,
         unpads: bool = False,
         loss_chunks: int = 1,
+        loss_metrics: int = 0,
+        recompute_stops_early: bool = False,
     ) -> Shard:
         """How one GPU sees a layer under this plan.
 
-        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap`, `unpads`
-        and `loss_chunks` are the software's; the plan's own `overlap.tp` goes first. `recompute` overrides the plan's
-        (for blocks beyond `recompute_layers`).
+        `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap`, `unpads`,
+        `loss_chunks`, `loss_metrics` and `recompute_stops_early` are the software's; the plan's own `overlap.tp` goes
+        first. `recompute` overrides the plan's (for blocks beyond `recompute_layers`).
         """
         plan = self.plan
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
@@ -190,5 +192,7 @@ class Workload(Named):
             vocab_multiple=plan.vocab_multiple,
             separate_head=plan.separates_ends,
             loss_chunks=loss_chunks,
+            loss_metrics=loss_metrics,
+            recompute_stops_early=recompute_stops_early,
             offloaded=plan.offload.activations,
         )

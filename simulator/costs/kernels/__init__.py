@@ -114,16 +114,17 @@ def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) ->
         parameters=for_head_size(table, kernel.head_dim),
         together=True,
     )
-    speed = _speed(kernel.implementation, kernel.head_dim, measured)
+    speed = _speed(kernel, measured)
     return max(float(seconds) / speed, kernel.flops / chip.peak(kernel.dtype))
 
 
-def _speed(implementation: str, head_dim: int, measured: AttentionCalibration) -> float:
+def _speed(kernel: Attention, measured: AttentionCalibration) -> float:
+    name = kernel.implementation
     speeds = {SERVING: 1.0, **measured.implementations}
-    if implementation not in speeds:
-        raise ValueError(f"unknown attention implementation {implementation!r} (known: {', '.join(speeds)})")
-    speed = speeds[implementation]
-    return for_head_size(speed, head_dim) if isinstance(speed, dict) else speed
+    if name not in speeds:
+        raise ValueError(f"unknown attention implementation {name!r} (known: {', '.join(speeds)})")
+    speed = speeds.get(f"{name}_backward", speeds[name]) if kernel.backward else speeds[name]
+    return for_head_size(speed, kernel.head_dim) if isinstance(speed, dict) else speed
 
 
 @register(MemoryBound)

@@ -82,8 +82,8 @@ class AttentionCalibration(Description):
     )
     implementations: dict[str, Positive | dict[int, Positive]] = Field(
         min_length=1,
-        description="Speed of each training implementation relative to the one measured: for all head sizes, or by "
-        "head size (sizes between take the nearest).",
+        description="Speed of each training implementation relative to the one measured (`NAME`, and `NAME_backward` "
+        "where that differs): for all head sizes, or by head size (sizes between take the nearest).",
     )
 
 

@@ -29,7 +29,7 @@ class Activation(Module):
 
     def forward(self, shard: Shard) -> list[Operation]:
         size = self._elements(shard) * shard.bytes
-        if not self.bias or shard.fused("bias_gelu"):
+        if not self.bias or shard.fused("bias_gelu") or shard.fused("bias"):
             return [Operation(f"{self.name}.forward", MemoryBound("activation", size, size))]
         return [
             Operation(f"{self.name}.bias", MemoryBound("bias", size, size)),
@@ -117,11 +117,12 @@ class Residual(Module):
     def forward(self, shard: Shard) -> list[Operation]:
         elements = self._elements(shard)
         size, mask = elements * shard.bytes, elements if self.dropout else 0.0
+        bias = self.bias and not shard.fused("bias")  # else the projection added it
         add = Operation(f"{self.name}.forward", MemoryBound("add", 2 * size, size + mask))
-        if shard.fused("bias_dropout_add") or not (self.bias or self.dropout):
+        if shard.fused("bias_dropout_add") or not (bias or self.dropout):
             return [add]
         operations = []
-        if self.bias:
+        if bias:
             operations.append(Operation(f"{self.name}.bias", MemoryBound("bias", size, size)))
         if self.dropout:
             operations.append(Operation(f"{self.name}.dropout", MemoryBound("dropout", size, size + mask)))

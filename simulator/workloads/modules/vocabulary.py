@@ -120,6 +120,9 @@ class CrossEntropy(Module):
         return operations
 
     def backward(self, shard: Shard) -> list[Operation]:
+        return [*self._gradient(shard), *self._metrics(shard)]
+
+    def _gradient(self, shard: Shard) -> list[Operation]:
         elements, size = self._elements(shard), shard.bytes
         if _form(shard) == "cross_entropy":
             what = MemoryBound("cross_entropy_backward", elements * size, elements * size)
@@ -128,6 +131,12 @@ class CrossEntropy(Module):
         gradient = MemoryBound("cross_entropy_backward", elements * read, elements * written, kernels)
         cast = MemoryBound("cast", elements * 4.0, elements * size)
         return [Operation(f"{self.name}.backward", gradient), Operation(f"{self.name}.cast_backward", cast)]
+
+    def _metrics(self, shard: Shard) -> list[Operation]:
+        """The same loss again by PyTorch's own operators: an fp32 copy of the logits and its log-softmax."""
+        elements = self._elements(shard)
+        what = MemoryBound("cross_entropy", elements * (shard.bytes + 4.0), elements * (4.0 + 4.0), kernels=3)
+        return [Operation(f"{self.name}.metric_{index}", what) for index in range(shard.loss_metrics)]
 
     def saved(self, shard: Shard) -> list[Saved]:
         """The softmax, unless each piece of the loss runs backward at once."""

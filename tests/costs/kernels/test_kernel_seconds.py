@@ -113,6 +113,18 @@ def test_implementations_of_attention_differ_by_their_relative_speed() -> None:
     assert 1.5 < took["flash2"] / took["flash3"] < 2.0  # Shah et al. 2024
 
 
+def test_directions_of_an_implementation_may_differ() -> None:
+    a100, own = gpu("a100-sxm-80"), calibration("a100-sxm-80")
+    speeds = own.attention.implementations
+    for backward, name in ((False, "triton"), (True, "triton_backward")):
+        shape = (4, 16, 16, 8192, 8192, 128, 128, True, "bf16")
+        second, triton = (
+            kernel_seconds(Attention(*shape, implementation=which, backward=backward), a100, own)
+            for which in ("flash2", "triton")
+        )
+        assert triton == pytest.approx(second / speeds[name][128])
+
+
 def test_the_fullest_expert_decides_when_it_outweighs_the_rest() -> None:
     h100, own = gpu("h100-sxm"), calibration("h100-sxm")
     even = kernel_seconds(GroupedGemm(8, 8192, 4096, 2048, "bf16"), h100, own)
