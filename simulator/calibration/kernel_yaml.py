@@ -29,6 +29,8 @@ def calibration_yaml(calibration: KernelCalibration) -> str:
         values = parameters.model_dump()
         tiles = ", ".join(f"[{m}, {n}]" for m, n in values.pop("tiles"))
         lines += [f"  {dtype}:", f"    tiles: [{tiles}]", *_block(values, 4)]
+    if calibration.library:
+        lines.append(f"library: {_flow(calibration.library)}")
     lines.append("attention:")
     for part in ("forward", "backward", "serving"):
         table = getattr(calibration.attention, part)

@@ -64,6 +64,22 @@ def training_gemms(gpu: str) -> pd.DataFrame:
     return rows.assign(seconds=rows.us * 1e-6)
 
 
+def library_gemms() -> dict[str, float]:
+    """Seconds of one block's products (`LIBRARY_SHAPES`) in the library that trains, on a B300, by number format."""
+    rows = table("gemm_library", "csv")
+    return {str(dtype): float(part.ms.sum()) * 1e-3 for dtype, part in rows.groupby("dtype")}
+
+
+_TOKENS = 15872
+_WEIGHTS = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))  # inputs, outputs
+LIBRARY_SHAPES: tuple[tuple[int, int, int], ...] = tuple(
+    shape
+    for inputs, outputs in _WEIGHTS
+    for shape in ((_TOKENS, outputs, inputs), (_TOKENS, inputs, outputs), (outputs, inputs, _TOKENS))
+)
+"""m, n, k of the products behind `gemm_library.csv`: forward, input and weight gradient of four linear layers."""
+
+
 def batched_gemms(gpu: str) -> pd.DataFrame:
     """Batched products of unfused attention (scores, context), forward: m, n, k, batch, seconds."""
     rows = training_gemms(gpu)

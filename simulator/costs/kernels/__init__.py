@@ -72,7 +72,7 @@ def _seconds(kernel: Kernel, chip: Chip, calibration: KernelCalibration) -> floa
 def _gemm(kernel: Gemm, chip: Chip, calibration: KernelCalibration) -> float:
     if kernel.reuse > 1.0:
         return implicit_gemm_seconds(kernel, chip, gemm_parameters(calibration, kernel.dtype))
-    return float(
+    seconds = float(
         gemm_seconds(
             kernel.m,
             kernel.n,
@@ -85,11 +85,21 @@ def _gemm(kernel: Gemm, chip: Chip, calibration: KernelCalibration) -> float:
             aligned=kernel.aligned,
         )
     )
+    return _in_library(seconds, kernel, chip, calibration)
 
 
 @register(GroupedGemm)
 def _grouped_gemm(kernel: GroupedGemm, chip: Chip, calibration: KernelCalibration) -> float:
-    return grouped_gemm_seconds(kernel, chip, gemm_parameters(calibration, kernel.dtype))
+    seconds = grouped_gemm_seconds(kernel, chip, gemm_parameters(calibration, kernel.dtype))
+    return _in_library(seconds, kernel, chip, calibration)
+
+
+def _in_library(
+    seconds: float, kernel: Gemm | GroupedGemm, chip: Chip, calibration: KernelCalibration
+) -> float:
+    """What the library that trains takes for a product that the measured kernels do in `seconds`."""
+    pace = calibration.library.get(kernel.dtype, 1.0)
+    return seconds if pace == 1.0 else max(seconds * pace, kernel.flops / chip.peak(kernel.dtype))
 
 
 @register(Attention)

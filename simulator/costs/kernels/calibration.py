@@ -125,6 +125,11 @@ class KernelCalibration(Named):
     description: str = Field(default="", description="What it was measured on.")
     gpu: str = Field(description="Catalogue name of the GPU measured.")
     gemm: dict[str, GemmParameters] = Field(min_length=1, description="By number format of the operands.")
+    library: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="By number format: time of products in the library that trains, relative to the kernels that "
+        "`gemm` was measured on (1 where left out).",
+    )
     attention: AttentionCalibration = Field(description="Fused attention.")
     memory: MemoryParameters = Field(description="Operators limited by memory.")
     quantize: dict[str, QuantizeParameters] = Field(

@@ -71,7 +71,7 @@ def cast(
     if shard.scaling == "block":
         scales = 2 * elements / SCALE_BLOCK[dtype]
         kernels, passes = (2, 2) if dtype == "nvfp4" else (1, 1)
-        return [Operation(label, MemoryBound("cast", passes * wide, written + scales, kernels))]
+        return [Operation(label, MemoryBound("cast_block", passes * wide, written + scales, kernels))]
     operations = [Operation(f"{name}.largest_{tensor}", MemoryBound("reduce", wide, 0.0))]
     if shared and shard.sequence_parallel and shard.tp > 1:
         largest = Collective("all_reduce", "tp", 4.0, "fp32")
