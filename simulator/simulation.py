@@ -80,7 +80,20 @@ def _collector_paused() -> Iterator[None]:
 def _simulate(cluster: Cluster, workload: Workload, options: SimulationOptions) -> Prediction:
     began = perf_counter()
     check_runs(cluster, workload)
-    built, timeline = run(assemble(cluster, workload, options.build), options)
+    plan, unsharding = assemble(cluster, workload, options.build), None
+    if workload.plan.zero3.undecided is None:
+        built, timeline = run(plan, options)
+    else:
+        from simulator.sweeps.unsharding import unshard
+
+        found = unshard(
+            cluster,
+            workload,
+            plan.setting,
+            lambda decided: run(assemble(cluster, decided, options.build), options),
+        )
+        built, timeline, unsharding = found.taken.built, found.taken.timeline, found.meta
+        workload = found.taken.workload
     meta = {
         "cluster": cluster.name,
         "workload": workload.name,
@@ -94,6 +107,8 @@ def _simulate(cluster: Cluster, workload: Workload, options: SimulationOptions) 
             "folded_from": built.setting.grid.world,
         },
     }
+    if unsharding is not None:
+        meta["unsharding"] = unsharding
     if workload.data is not None:
         meta["data"] = data_use(built.setting)
     return predict(cluster, workload, built, timeline, meta)

@@ -198,22 +198,26 @@ def _copies(count: Parameters, workload: Workload, shard: Shard, rule: StateRule
 def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:
     """ZeRO-3: largest run of gathered layers, prefetched ones included, and gradients in flight.
 
-    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type. Layers that
-    stay gathered over the step are there besides.
+    Gathered in the compute type; a layer's gradients appear unsharded, and again in the reduction type. Of layers that
+    stay gathered over the step, what a budget leaves at least.
     """
-    groups = workload.plan.zero3
-    if workload.plan.zero != 3:
+    plan, groups, slices = workload.plan, workload.plan.zero3, workload.plan.zero3.slices
+    if plan.zero != 3:
         return 0.0
-    sizes = [groups.fraction_of(layer.kind) * layer.parameters(shard).total for layer in layers]
+    sizes = [
+        groups.fraction_of(layer.kind) * (layer.parameters(shard).total // slices)
+        for layer in layers
+        for _ in range(slices)
+    ]
     gradients = max(sizes) * (shard.bytes + DTYPE_BYTES[workload.gradient_dtype])
     if not groups.reshard_after_forward:
         return sum(sizes) * shard.bytes + gradients
-    kept = 0
-    while kept < len(sizes) and sum(sizes[: kept + 1]) * shard.bytes <= groups.unsharded:
-        kept += 1
-    ahead = groups.prefetch + 1
-    runs = [sum(sizes[start : start + ahead]) for start in range(kept, len(sizes))]
-    return (sum(sizes[:kept]) + max(runs, default=0.0)) * shard.bytes + gradients
+    ahead, kept = groups.prefetch + 1, 0.0
+    if plan.pp == 1:
+        room = groups.unsharded_bytes / shard.bytes
+        kept = sum(sizes) if sum(sizes) <= room else room - max(sizes)
+    runs = [sum(sizes[start : start + ahead]) for start in range(len(sizes))]
+    return max(kept, *runs) * shard.bytes + gradients
 
 
 def update_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard, num_gpus: int) -> float:

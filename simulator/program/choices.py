@@ -29,6 +29,11 @@ class Choices:
         return self.plan.zero == 3
 
     @cached_property
+    def num_slices(self) -> int:
+        """Units that a layer is cut into."""
+        return self.plan.zero3.slices if self.shards_parameters else 1
+
+    @cached_property
     def gathers_ahead(self) -> bool:
         """Updated parameters are gathered behind the next forward (ZeRO-1 and 2)."""
         at_home = self.plan.offload.optimizer == "none"

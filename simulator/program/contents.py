@@ -53,7 +53,7 @@ def _of_stage(
 def _units(choices: Choices, layers: Sequence[Placed]) -> list[Unit]:
     """Layers where each is gathered or moved, buckets where these are reduced or gathered, else all in one."""
     if choices.shards_parameters or choices.offloads_activations:
-        return layer_units(layers)
+        return layer_units(layers, choices.num_slices)
     if choices.overlaps_gradients or choices.reduces_each_micro_batch or choices.gathers_ahead:
         size = choices.software.bucket_size if choices.plan.bucket_size is None else choices.plan.bucket_size
         return buckets(layers, size, choices.reduction_size)

@@ -10,7 +10,7 @@ from simulator.program.optimizer import parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
-from simulator.program.sharding import gathers, kept_units
+from simulator.program.sharding import gathered_bytes, gathers, kept_units
 from simulator.program.units import Unit
 
 
@@ -26,7 +26,9 @@ class ParameterTraffic:
     count: int  # micro-batches per step
     gathered: dict[tuple[int, int], int] = field(default_factory=dict)  # (chunk, unit) -> gather still valid
     awaited: list[list[int]] = field(default_factory=list)  # by units computed: what each waited for
-    _kept: dict[int, int] = field(default_factory=dict)  # by part of the model: units that stay gathered
+    _kept: dict[int, frozenset[int]] = field(
+        default_factory=dict
+    )  # by part of the model: units that stay gathered
 
     def gather_everything(self, deps: list[int]) -> None:
         """Parameters updated by the last step are gathered while the first forward runs."""
@@ -65,16 +67,16 @@ class ParameterTraffic:
         if task is None:
             return []
         self.gathered[key] = task
-        draft, rank_class, size = self.setting.draft, self.pricing.rank_class, self._bytes(unit)
+        draft, rank_class, size = (
+            self.setting.draft,
+            self.pricing.rank_class,
+            gathered_bytes(self.setting, unit),
+        )
         padded = self.setting.longest_part - 1.0 if self.setting.plan.zero3.unequal == "padded" else 0.0
         buffers = size * (self.setting.software.memory.gather_copies + padded)
         draft.memory(task, rank_class, "gathered parameters", size + buffers)
         draft.memory(task, rank_class, "gathered parameters", -buffers, at_end=True)
         return [task]
-
-    def _bytes(self, unit: Unit) -> float:
-        setting = self.setting
-        return sum(count for _, count in gathers(setting, unit, "forward")) * setting.gathered_size
 
     def _task(self, unit: Unit, direction: str, deps: list[int], micro_batch: int) -> int | None:
         last = None
@@ -101,16 +103,16 @@ class ParameterTraffic:
         keeps = direction == "forward" and (
             not setting.plan.zero3.reshard_after_forward or (is_last and setting.plan.pp == 1)
         )
-        if position < self._kept_units(content):
+        if position in self._kept_units(content):
             keeps = direction == "forward" or (micro_batch + 1) % self.count != 0
         if keeps or key not in self.gathered or after < 0:
             return
         del self.gathered[key]
-        size = -self._bytes(content.units[position])
+        size = -gathered_bytes(setting, content.units[position])
         setting.draft.memory(after, self.pricing.rank_class, "gathered parameters", size, at_end=True)
 
-    def _kept_units(self, content: ChunkContent) -> int:
-        """Units of the chunk that stay gathered over the step."""
+    def _kept_units(self, content: ChunkContent) -> frozenset[int]:
+        """Positions of the chunk's units that stay gathered over the step."""
         if content.virtual not in self._kept:
-            self._kept[content.virtual] = kept_units(self.setting, content.units)
+            self._kept[content.virtual] = kept_units(self.setting, content.units, content.chunk == 0)
         return self._kept[content.virtual]

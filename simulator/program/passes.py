@@ -13,7 +13,8 @@ from simulator.program.program import MemoryChange
 from simulator.program.schedules import Action
 from simulator.program.setting import Setting
 from simulator.program.side_by_side import Piece, backward_pieces, forward_pieces
-from simulator.program.units import Placed, Unit, identity
+from simulator.program.slicing import sliced
+from simulator.program.units import Placed, Unit, content_of
 from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack
 from simulator.workloads.operators import Collective
@@ -110,9 +111,12 @@ class Passes:
         """Equal layers have one chain, wherever they stand."""
         layers = unit.layers if one.direction == "forward" else unit.layers[::-1]
         gathered = self._gathered_boundary(one.arrival) if is_first else 0.0
-        key = (identity(layers), one.direction, gathered)
+        key = (content_of(unit), one.direction, gathered)
         if key not in self.priced:
             parts = [self._layer_chain(placed, one.direction) for placed in layers]
+            if unit.num_slices > 1:  # backward works through them from the last
+                place = unit.slice if one.direction == "forward" else unit.num_slices - 1 - unit.slice
+                parts = [sliced(joined(parts), unit.num_slices)[place]]
             if gathered:
                 parts.insert(0, self._boundary_chain(gathered))
             self.priced[key] = joined(parts)

@@ -11,7 +11,7 @@ from simulator.program.offload import offload_requests
 from simulator.program.servers import server_requests
 from simulator.program.setting import Setting
 from simulator.program.sharding import gather_of, gathers, shares
-from simulator.program.units import Placed, Unit, identity
+from simulator.program.units import Placed, Unit, content_of, identity
 from simulator.workloads.operators import Collective
 
 
@@ -23,7 +23,7 @@ def requests(setting: Setting) -> Iterator[Request]:
     for one in placed.values():
         yield from _of_layer(one)
     full = [content for stage in setting.content for content in stage]
-    units = {identity(unit.layers): unit for chunk in full for unit in (*chunk.units, chunk.whole)}
+    units = {content_of(unit): unit for chunk in full for unit in (*chunk.units, chunk.whole)}
     shared = {request for unit in units.values() for request in _of_unit(setting, unit)}
     if setting.hands_out_messages:
         shared |= {request for stage in range(setting.plan.pp) for request in _handed_out(setting, stage)}

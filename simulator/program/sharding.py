@@ -135,15 +135,43 @@ def shares(setting: Setting, stage: int) -> list[Share]:
     return found
 
 
-def kept_units(setting: Setting, units: Sequence[Unit]) -> int:
-    """How many of a chunk's first units stay gathered over the step."""
-    left, kept = setting.plan.zero3.unsharded, 0
-    for unit in units:
-        left -= sum(_sharded(setting, unit)) * setting.parameter_size
-        if left < 0.0:
-            break
-        kept += 1
-    return kept
+def kept_units(setting: Setting, units: Sequence[Unit], is_first: bool) -> frozenset[int]:
+    """Positions of a chunk's units that stay gathered over the step; `is_first`: of its stage's chunks.
+
+    Those whose gathers send most per byte that stays, as many as fit: short of the most that could be saved by less
+    than one unit (a knapsack filled by density), and exactly that where units are equal.
+    """
+    left = setting.plan.zero3.unsharded_bytes / setting.num_chunks
+    if not left:
+        return frozenset()
+    kept = set()
+    for position in keeping_order(setting, units, is_first):
+        size = gathered_bytes(setting, units[position])
+        if size <= left:
+            left -= size
+            kept.add(position)
+    return frozenset(kept)
+
+
+def keeping_order(setting: Setting, units: Sequence[Unit], is_first: bool) -> list[int]:
+    """Positions of the units that save anything by staying gathered, the most per byte first.
+
+    The last one stays from forward to backward in any case, and comes last.
+    """
+    stays = len(units) - 1 if is_first and setting.plan.pp == 1 else len(units)
+    found = []
+    for position, unit in enumerate(units):
+        needed = gathers(setting, unit, "forward")
+        sent = sum(count * (1.0 - 1.0 / setting.grid.size(axis)) for axis, count in needed)
+        if sent > 0.0:
+            density = sent / sum(count for _, count in needed)
+            found.append((position >= stays, -density, position))
+    return [position for *_, position in sorted(found)]
+
+
+def gathered_bytes(setting: Setting, unit: Unit) -> float:
+    """Bytes of a unit's parameters that are shared out, gathered."""
+    return sum(count for _, count in gathers(setting, unit, "forward")) * setting.gathered_size
 
 
 def _whole(unit: Unit) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -156,7 +184,7 @@ def _sharded(setting: Setting, unit: Unit) -> tuple[float, float]:
         return float(unit.dense), float(unit.experts)
     dense = experts = 0.0
     for placed in unit.layers:
-        count = placed.layer.parameters(placed.shard)
+        count = unit.parameters if len(unit.layers) == 1 else placed.layer.parameters(placed.shard)
         fraction = setting.plan.zero3.fraction_of(placed.layer.kind)
         dense += fraction * (count.total - count.experts)
         experts += fraction * count.experts

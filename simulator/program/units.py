@@ -20,10 +20,12 @@ class Placed:
 
 @dataclass(frozen=True)
 class Unit:
-    """Consecutive layers of a chunk, in forward order, that share a collective."""
+    """Consecutive layers of a chunk, in forward order, that share a collective; or a slice of one layer."""
 
     layers: tuple[Placed, ...]
     parameters: Parameters
+    slice: int = 0
+    num_slices: int = 1  # of the one layer, of which the unit is this slice
 
     @property
     def dense(self) -> int:
@@ -38,12 +40,12 @@ class Unit:
     @cached_property
     def activation_bytes(self) -> float:
         """Kept from forward to backward, per micro-batch."""
-        return sum(p.layer.activation_bytes(p.shard) for p in self.layers)
+        return sum(p.layer.activation_bytes(p.shard) for p in self.layers) / self.num_slices
 
     @cached_property
     def postponed_bytes(self) -> float:
         """Kept from the input gradient to the weight gradient where they run apart, per micro-batch."""
-        return sum(p.layer.postponed_bytes(p.shard) for p in self.layers)
+        return sum(p.layer.postponed_bytes(p.shard) for p in self.layers) / self.num_slices
 
     @cached_property
     def transient_bytes(self) -> float:
@@ -51,6 +53,11 @@ class Unit:
         return largest_working(
             [(p.layer.activation_bytes(p.shard), p.layer.transient_bytes(p.shard)) for p in self.layers]
         )
+
+
+def content_of(unit: Unit) -> tuple[tuple[tuple[int, int], ...], int, int]:
+    """Equal for units of the same work: which layers, and which slice of them."""
+    return identity(unit.layers), unit.slice, unit.num_slices
 
 
 def identity(layers: Sequence[Placed]) -> tuple[tuple[int, int], ...]:
@@ -63,9 +70,21 @@ def one_unit(layers: Sequence[Placed]) -> list[Unit]:
     return [_unit(layers)]
 
 
-def layer_units(layers: Sequence[Placed]) -> list[Unit]:
-    """Every layer on its own, as fully sharded data parallelism wraps them."""
-    return [_unit([placed]) for placed in layers]
+def layer_units(layers: Sequence[Placed], num_slices: int = 1) -> list[Unit]:
+    """Every layer on its own, as fully sharded data parallelism wraps them, or cut into slices."""
+    return [unit for placed in layers for unit in _slices(_unit([placed]), num_slices)]
+
+
+def _slices(unit: Unit, count: int) -> list[Unit]:
+    if count == 1:
+        return [unit]
+    return [Unit(unit.layers, _slice(unit.parameters, one, count), one, count) for one in range(count)]
+
+
+def _slice(whole: Parameters, index: int, count: int) -> Parameters:
+    """The first slices take one parameter more where they do not divide."""
+    numbers = {name: getattr(whole, name) for name in Parameters.__slots__}
+    return Parameters(**{name: (n + count - 1 - index) // count for name, n in numbers.items()})
 
 
 def buckets(layers: Sequence[Placed], bucket_size: float, element_size: float) -> list[Unit]:

@@ -50,6 +50,18 @@ def plan_line(prediction: Prediction) -> str:
     return " · ".join([*parts, f"{setting.shard.attention} attention", workload.precision, plan.software])
 
 
+def unsharding_line(prediction: Prediction) -> str | None:
+    """What was left to be chosen by the memory that is left, and how it was; None where nothing was."""
+    found = prediction.meta.get("unsharding")
+    if found is None:
+        return None
+    value = found["value"]
+    shown = f"{value:.3g}" if found["key"].endswith("fraction") else write.size(value)
+    limit = write.size(found["limit_bytes"])
+    tried = f"level {found['level']} of {found['levels']}, of {found['tried']} tried"
+    return f"{found['key']} {shown}: the fastest within {limit} ({tried})"
+
+
 def data_line(prediction: Prediction) -> str | None:
     """Documents, how they are packed, and the padding; None where every sample is one full sequence."""
     data, use = prediction.workload.data, prediction.meta.get("data")

@@ -27,7 +27,7 @@ def report(prediction: Prediction, available: int | None = None) -> Group:
     parts: list[RenderableType] = [
         Text(summary.title(prediction, available), style="bold"),
         Text("  " + summary.plan_line(prediction)),
-        *(Text("  " + line) for line in (summary.data_line(prediction),) if line),
+        *(Text("  " + line) for line in _remarks(prediction) if line),
         "",
         _headline(prediction),
         "",
@@ -49,6 +49,10 @@ def plain(prediction: Prediction, available: int | None = None, width: int = 110
     with console.capture() as capture:
         console.print(report(prediction, available))
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _remarks(prediction: Prediction) -> tuple[str | None, ...]:
+    return summary.unsharding_line(prediction), summary.data_line(prediction)
 
 
 def _headline(prediction: Prediction) -> Table:

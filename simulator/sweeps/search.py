@@ -147,6 +147,12 @@ def search(
     if workload.plan.zero3.parts != "even":
         message = "search compares plans of equal shards; leave parts out, or compare plans with a sweep"
         raise DescriptionError([workload.fault("plan.zero3.parts", message)])
+    undecided = workload.plan.zero3.undecided
+    if undecided is not None:
+        message = (
+            "search needs a number here: what is found by simulating has no bound that proves a plan the best"
+        )
+        raise DescriptionError([workload.fault(f"plan.zero3.{undecided}", message)])
     known = plans(workload, cluster.num_gpus, space)
     bound = Bound(PriceBook(cluster, workload))
     peak = bound.peak_bytes(known.table)

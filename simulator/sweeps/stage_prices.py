@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from simulator.program.optimizer import norm_chain, parameter_gather, update_cha
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
 from simulator.program.sharding import kept_units, owned_parameters
-from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
+from simulator.program.units import Placed, Unit, buckets, content_of, layer_units, one_unit
 from simulator.sweeps.alone import GridTransfers
 from simulator.sweeps.layer_prices import pricing_on
 from simulator.sweeps.layouts import Layout
@@ -88,7 +88,7 @@ def units_of(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
     """As in `Setting.content`."""
     placed = [Placed(layer, setting.shard) for layer in layers]
     if setting.shards_parameters or setting.offloads_activations:
-        return layer_units(placed)
+        return layer_units(placed, setting.num_slices)
     if setting.overlaps_gradients or setting.reduces_each_micro_batch or setting.gathers_ahead:
         size = setting.software.bucket_size if setting.plan.bucket_size is None else setting.plan.bucket_size
         return buckets(placed, size, setting.reduction_size)
@@ -167,8 +167,9 @@ def _gathers_per_micro_batch(
     lanes = []
     for number, (units, costs) in enumerate(zip(chunks, gathers, strict=True)):
         forward, backward = gathered_each(setting, units, number == 0)
-        lanes.append(costs[forward])
-        lanes.append(_by_content(units[backward], lambda unit: _gather(setting, pricing, unit, "backward")))
+        lanes.append([costs[position] for position in forward])
+        again = [units[position] for position in backward]
+        lanes.append(_by_content(again, lambda unit: _gather(setting, pricing, unit, "backward")))
     return _summed(lanes)
 
 
@@ -181,32 +182,34 @@ def _before_forward(
     seconds, latencies = [], []
     for number, (units, costs) in enumerate(zip(chunks, gathers, strict=True)):
         forward, _ = gathered_each(setting, units, number == 0)
-        seconds.append(sum(one for one, _ in costs[forward]))
-        found = [parameter_gather(setting, pricing, "dp_cp", unit.dense) for unit in units[forward]]
+        seconds.append(sum(costs[position][0] for position in forward))
+        found = [parameter_gather(setting, pricing, "dp_cp", units[position].dense) for position in forward]
         latencies.append(sum(one.latency for one in found if one is not None and one.work))
     return min(seconds), min(latencies)
 
 
-def gathered_each(setting: Setting, units: Sequence[Unit], is_first: bool) -> tuple[slice, slice]:
-    """Which of a chunk's units are gathered in every micro-batch: forward, and again backward.
+def gathered_each(setting: Setting, units: Sequence[Unit], is_first: bool) -> tuple[list[int], list[int]]:
+    """Which of a chunk's units (positions) are gathered in every micro-batch: forward, and again backward.
 
     Not those that are kept over the step; and only once where they stay from forward to backward, unless other
     micro-batches find them there still.
     """
-    kept, plan = kept_units(setting, units), setting.plan
+    kept, plan = kept_units(setting, units, is_first), setting.plan
+    open_units = [position for position in range(len(units)) if position not in kept]
     alternates = plan.pp == 1 and setting.plan.schedule_name != "gpipe"  # forward, backward, forward, ...
     stays = len(units) - (is_first and plan.pp == 1)  # the last is used again at once
+    left = [position for position in open_units if position < stays]
     if not plan.zero3.reshard_after_forward:
-        return slice(kept, len(units) if alternates else kept), slice(0, 0)
-    return slice(kept, len(units) if alternates or plan.pp > 1 else stays), slice(kept, stays)
+        return open_units if alternates else [], []
+    return open_units if alternates or plan.pp > 1 else left, left
 
 
 def _by_content(units: Sequence[Unit], cost: Callable[[Unit], Cost]) -> list[Cost]:
     """The cost of each unit; units of the same layers cost the same."""
-    known: dict[tuple[int, ...], Cost] = {}
+    known: dict[Hashable, Cost] = {}
     found = []
     for unit in units:
-        key = tuple(id(placed.layer) for placed in unit.layers)
+        key = content_of(unit)
         if key not in known:
             known[key] = cost(unit)
         found.append(known[key])

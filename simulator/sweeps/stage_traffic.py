@@ -14,7 +14,7 @@ from simulator.program.exchange import exchanges
 from simulator.program.offload import offload_requests, state_size
 from simulator.program.setting import Setting
 from simulator.program.sharding import owned_parameters
-from simulator.program.units import Placed, Unit, one_unit
+from simulator.program.units import Placed, Unit, content_of, one_unit
 from simulator.sweeps.layouts import Layout
 from simulator.sweeps.stage_prices import gathered_each, units_of
 from simulator.sweeps.traffic import MOST_LINKS, Crowd, Sent
@@ -89,8 +89,8 @@ class _Chunk:
         return self.found
 
     def _add(self, window: str, units: Sequence[Unit], sent: Callable[[Unit], Iterator[Sent]]) -> None:
-        alike = Counter(tuple(id(placed.layer) for placed in unit.layers) for unit in units)
-        kinds = {tuple(id(placed.layer) for placed in unit.layers): unit for unit in units}
+        alike = Counter(map(content_of, units))
+        kinds = {content_of(unit): unit for unit in units}
         for key, times in alike.items():
             for one in sent(kinds[key]):
                 self.found[window][one] += times
@@ -102,11 +102,12 @@ class _Chunk:
     def _gathers_each(self, units: Sequence[Unit]) -> None:
         """Gathers of parameters in every micro-batch, and what comes from the hosts for them."""
         setting, tier = self.setting, self.setting.plan.offload.parameters
-        forward, backward = gathered_each(setting, units, self.is_first)
-        self._add("each", units[forward], lambda unit: self._gather(unit, "forward"))
-        self._add("each", units[backward], lambda unit: self._gather(unit, "backward"))
+        places = gathered_each(setting, units, self.is_first)
+        forward, backward = ([units[position] for position in each] for each in places)
+        self._add("each", forward, lambda unit: self._gather(unit, "forward"))
+        self._add("each", backward, lambda unit: self._gather(unit, "backward"))
         if tier != "none":
-            gathered = [*units[forward], *units[backward]]
+            gathered = [*forward, *backward]
             size = sum(owned_parameters(setting, u.layers) for u in gathered) * setting.parameter_size
             self._copy("each", "from_host", size)
             self._copy("each", "from_disk", size if tier == "nvme" else 0.0)

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from simulator.description.base import Description, Named
 from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
+from simulator.workloads.fully_sharded import FullySharded
 from simulator.workloads.synchronisation import Synchronisation
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
@@ -45,61 +46,6 @@ class Overlap(Description):
         description="A stage goes on to the next step while others finish this one; the gradient norm is checked "
         "afterwards (optimizer post-validation, Qi et al. 2024). The step time is then that of the steady state.",
     )
-
-
-class FullySharded(Description):
-    """How ZeRO-3 (FSDP) shares out and gathers parameters; the unit is one layer."""
-
-    prefetch: int = Field(default=1, ge=0, description="Layers gathered ahead of the one that runs.")
-    reshard_after_forward: bool = Field(
-        default=True, description="Free gathered parameters after forward and gather them again for backward."
-    )
-    shard_group: int | None = Field(
-        default=None,
-        gt=0,
-        description="Neighbouring ranks of dp x cp that share one copy (HSDP, MiCS); gradients are summed over the "
-        "copies too. All of dp x cp if left out.",
-    )
-    sum_copies_last: bool = Field(
-        default=False,
-        description="With shard_group: sum gradients over the copies only after the last micro-batch (MiCS).",
-    )
-    secondary_group: int | None = Field(
-        default=None,
-        gt=0,
-        description="Neighbouring ranks that keep a second copy after forward, for the gather of backward (hpZ).",
-    )
-    fraction: Fraction = Field(
-        default=1.0,
-        description="Of every layer's parameters, the part that is shared out; the rest is replicated as under zero 0 "
-        "(OSDP).",
-    )
-    fractions: dict[str, Fraction] = Field(
-        default_factory=dict,
-        description="The same by kind of layer (embedding, block, head, prediction), instead of fraction.",
-    )
-    unsharded: Bytes = Field(
-        default=0.0,
-        description="Gathered parameters that stay over the micro-batches of a step, for as many layers as fit "
-        "(DeepCompile).",
-    )
-    parts: Literal["even", "proportional"] | tuple[float, ...] = Field(
-        default="even",
-        description="How large the shard of each rank of dp x cp is: all equal; by the peak of their GPUs; or in the "
-        "ratios listed, along cp and then dp (HAP).",
-    )
-    unequal: Literal["padded", "grouped"] = Field(
-        default="padded",
-        description="How unequal shards travel: padded to the longest, in one collective; or each by itself, one after "
-        "the other.",
-    )
-    gather_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"] | None = Field(
-        default=None, description="Type in which parameters travel; that of activations if left out."
-    )
-
-    def fraction_of(self, kind: str) -> float:
-        """The part of a layer of that kind that is shared out."""
-        return self.fractions.get(kind, self.fraction)
 
 
 class Experts(Description):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from simulator.workloads.plan import Experts, FullySharded
+from simulator.workloads.fully_sharded import FullySharded
+from simulator.workloads.plan import Experts
 from simulator.workloads.synchronisation import Synchronisation
 
 if TYPE_CHECKING:

@@ -169,6 +169,8 @@ def plans(draw: st.DrawFn, world: int, layers: int) -> dict[str, Any]:
             "parameters": draw(st.sampled_from(["none", "host", "nvme"] if plan["zero"] == 3 else ["none"])),
             "activations": draw(st.sampled_from([0.0, 0.5, 1.0])),
         }
+    if plan["zero"] == 3 and plan["recompute"] == "none" and "offload" not in plan:
+        plan["zero3"]["slices"] = draw(st.sampled_from([1, 1, 3]))
     if draw(st.integers(0, 2)) == 0:
         plan |= draw(_mixtures(plan, world))
     return plan

@@ -207,3 +207,30 @@ def test_options_without_effect_are_pointed_out(given, flash, num_gpus, key):
 
 def test_a_plain_plan_gives_no_warning():
     assert workload(tp=2, pp=2, sequence_parallel=True).warnings_on(8, "flash2") == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "key", "message"),
+    [
+        ({"recompute": "full", "zero3": {"slices": 2}}, "plan.zero3.slices", "needs recompute: none"),
+        (
+            {"offload": {"activations": 0.5}, "zero3": {"slices": 2}},
+            "plan.zero3.slices",
+            "does not go with plan.offload",
+        ),
+        (
+            {"zero3": {"fraction": "auto", "unsharded": "auto"}},
+            "plan.zero3.unsharded",
+            "auto: fraction is auto too",
+        ),
+        (
+            {"zero3": {"memory_limit": 8e9}},
+            "plan.zero3.memory_limit",
+            "neither fraction nor unsharded is auto",
+        ),
+    ],
+)
+def test_what_stays_unsharded_is_one_choice_and_slices_are_of_what_is_computed_once(plan, key, message):
+    ((found, text),) = faults(zero=3, **plan)
+    assert found == key
+    assert message in text

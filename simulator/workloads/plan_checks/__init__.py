@@ -30,6 +30,7 @@ from simulator.workloads.plan_checks.sharding import (
     check_offload,
     check_shard_group,
     check_shard_parts,
+    check_unsharded,
     check_zero,
 )
 from simulator.workloads.plan_checks.tables import check_dealt_tables, check_tables
@@ -52,6 +53,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_side_by_side,
     check_sequence_parallel,
     check_zero,
+    check_unsharded,
     check_offload,
     check_synchronisation,
     check_tables,

@@ -68,13 +68,36 @@ def check_shard_parts(workload: Workload, num_gpus: int) -> Faults:
     others = {
         "plan.zero3.shard_group": groups.shard_group is not None,
         "plan.zero3.secondary_group": groups.secondary_group is not None,
-        "plan.zero3.fraction": groups.fraction < 1.0 or bool(groups.fractions),
+        "plan.zero3.fraction": groups.fraction != 1.0 or bool(groups.fractions),
+        "plan.zero3.unsharded": groups.unsharded == "auto",
         "plan.offload": plan.offload.optimizer != "none" or plan.offload.parameters != "none",
         "plan.ep": plan.ep > 1,
     }
     for key, used in others.items():
         if used:
             yield key, "does not go with unequal shards (zero3.parts)"
+
+
+def check_unsharded(workload: Workload) -> Faults:
+    """Slices are cut from what is computed once, and one thing is chosen by the memory that is left."""
+    plan, groups = workload.plan, workload.plan.zero3
+    if groups.slices > 1 and plan.recompute != "none":
+        yield (
+            "plan.zero3.slices",
+            "needs recompute: none; what backward computes again takes all slices of a layer",
+        )
+    if groups.slices > 1 and plan.offload.model_dump(exclude_defaults=True):
+        yield "plan.zero3.slices", "does not go with plan.offload, which moves whole layers"
+    if groups.fraction == "auto" and groups.unsharded == "auto":
+        yield (
+            "plan.zero3.unsharded",
+            "auto: fraction is auto too; the memory that is left can be given to one of them",
+        )
+    if groups.memory_limit is not None and groups.undecided is None:
+        yield (
+            "plan.zero3.memory_limit",
+            "limits what auto chooses, but neither fraction nor unsharded is auto",
+        )
 
 
 def check_offload(workload: Workload) -> Faults:
