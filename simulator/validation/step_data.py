@@ -156,7 +156,7 @@ def plan_of(row: StepRow) -> dict[str, Any]:
 
 def _mixture(row: StepRow) -> dict[str, Any]:
     """How tokens reach the experts: DeepEP and HybridEP send a token once to a node, and once to a GPU in it."""
-    experts: dict[str, Any] = {"tp": 1} if row.number("tp", 1) > 1 else {}
+    experts: dict[str, Any] = {"tp": row.number("expert_tp", 1)} if row.number("tp", 1) > 1 else {}
     if row.capacity:
         experts["capacity"] = float(row.capacity)
     if row.dispatcher in ("deepep", "hybridep"):
