@@ -242,6 +242,21 @@ class Timeline:
                 yield phase, count * (end - begin), count
                 begin = end
 
+    def stretched(self, tasks: Sequence[int]) -> Iterator[tuple[Phase, float, float, float, float]]:
+        """(phase, start, end, seconds alone, how often it ran) of the phases of `tasks` that others held up."""
+        for task in tasks:
+            chain = self._chains[task]
+            start, end = float(self.start[task]), float(self.end[task])
+            if end - start <= chain.ends[-1] * (1 + 1e-12):
+                continue
+            _, _, starts, _, ends = self._logged(task, chain)
+            begin, weight = 0.0, self.weight[task].item()
+            spans = zip(chain.phases, starts.tolist(), ends.tolist(), chain.phase_ends, strict=True)
+            for phase, first, last, alone in spans:
+                if last - first > (alone - begin) * (1 + 1e-9):
+                    yield phase, first, last, alone - begin, weight
+                begin = alone
+
     def totals_by_class(self, quantity: str) -> dict[int, float]:
         """Sum over phases of `quantity` (flops, hbm_bytes) for each rank class whose compute lane ran them."""
         if quantity not in self._totals:

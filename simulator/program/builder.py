@@ -50,6 +50,8 @@ class Built:
     setting: Setting
     communicators: FoldedCommunicators
     stage_of_class: tuple[int, ...]
+    pricings: Sequence[ClassPricing]
+    """By rank class."""
 
 
 MOST_TASKS = 8_000_000  # about 2 GB
@@ -78,7 +80,7 @@ class Blueprint:
             Step(setting, pricing, stage, chains).build()
             if pricing is self.pricings[0]:
                 self._check_size(len(setting.draft) * len(self.pricings))
-        return Built(setting.draft.finish(), setting, folded, self.stage_of_class)
+        return Built(setting.draft.finish(), setting, folded, self.stage_of_class, self.pricings)
 
     def _check_size(self, tasks: int) -> None:
         """Refuse a step of far more tasks than memory holds, which only ranks of very many kinds make."""
@@ -185,15 +187,15 @@ def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology)
         [(c,) for c in range(len(gpus))] if alike else lockstep(folded, axes)
     ):
         kinds = dict.fromkeys(gpus[other] for other in together)
-        calibrations = [measured[kind] for kind in kinds]
         stage = int(stages[folded.representatives[rank_class]])
-        priced = tuple(
-            (_holding(setting, topology.hardware[kind], stage), rested(measured[kind])) for kind in kinds
-        )
+        limited = [(_holding(setting, topology.hardware[kind], stage), measured[kind]) for kind in kinds]
+        priced = tuple([(gpu, rested(calibration)) for gpu, calibration in limited])
         times = known.setdefault(tuple(id(gpu) for gpu, _ in priced), {})
-        pricing = ClassPricing(rank_class, priced, (1.0,) * len(priced), setting.software, folded, times)
+        pricing = ClassPricing(
+            rank_class, priced, (1.0,) * len(priced), setting.software, folded, known=times
+        )
         packs = setting.packs_of(rank_class)
-        pricings.append(pricing.under_power_limit(setting.operations(stage, packs), calibrations))
+        pricings.append(pricing.under_power_limit(setting.operations(stage, packs), limited))
     return pricings
 
 

@@ -282,12 +282,21 @@ class FoldedCommunicators:
         efficiency = {link_class: self._efficiency(link_class, cost, shape) for link_class, _ in rows}
         draws = tuple((self.num_classes + link, amount / efficiency[link]) for link, amount in rows)
         if not draws or cost.volume <= 0.0:
-            return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
+            return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm, op=op, size=size)
         rate, cap = self._nominal_rate(layer, group, efficiency), inf
         if cost.stretch > 1.0:
             cap = self._rate_alone(layer, group, efficiency) / cost.stretch
         return Transfer(
-            axis, cost.latency, cost.volume, draws, min(rate, cap), cost.gpu_share, cost.algorithm, cap
+            axis,
+            cost.latency,
+            cost.volume,
+            draws,
+            min(rate, cap),
+            cost.gpu_share,
+            cost.algorithm,
+            cap,
+            op,
+            size,
         )
 
     def _efficiency(self, link_class: int, cost: CollectiveCost, shape: GroupShape) -> float:

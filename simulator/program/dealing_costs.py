@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.costs.memory import gradient_copies, stage_state
-from simulator.program.chains import chain_of
 from simulator.program.optimizer import parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
 from simulator.program.sharding import gathers, reductions
+from simulator.program.track import chain_of
 from simulator.program.units import Unit
 from simulator.workloads.micro_batches import MicroBatch, Pack
 from simulator.workloads.plan import DealingCosts

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulator.program.chains import COMPUTE_WEIGHT
 from simulator.program.program import Phase
 from simulator.program.sharding import reductions
+from simulator.program.track import COMPUTE_WEIGHT
 from simulator.program.units import Unit
 from simulator.workloads.operators import MemoryBound
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.costs.memory import MOMENT_BYTES, MOMENTS, update_bytes
-from simulator.program.chains import Chain, Transfer, chain_of
+from simulator.program.chains import Chain, Transfer
 from simulator.program.handing_out import hand_out
 from simulator.program.offload import HostTraffic
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.setting import Setting
 from simulator.program.sharding import gather_of, gathers, owned_parameters, shares
+from simulator.program.track import chain_of
 from simulator.workloads.layers import Layer, Operation
 from simulator.workloads.modules.gemms import cast
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from simulator.program.chains import Chain, chain_of, joined
+from simulator.program.chains import Chain, joined
 from simulator.program.contents import ChunkContent
 from simulator.program.pipeline import PipelineTraffic, Way
 from simulator.program.pricing import ClassPricing
@@ -14,6 +14,7 @@ from simulator.program.schedules import Action
 from simulator.program.setting import Setting
 from simulator.program.side_by_side import Piece, backward_pieces, forward_pieces
 from simulator.program.slicing import sliced
+from simulator.program.track import chain_of
 from simulator.program.units import Placed, Unit, content_of
 from simulator.workloads.layers import Operation
 from simulator.workloads.micro_batches import Pack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.costs.kernels import KernelCalibration, kernel_seconds
@@ -20,8 +20,8 @@ class ClassPricing:
     """Implements `chains.Pricing` for one rank class.
 
     `gpus` are its own and those of the ranks it computes in lockstep with, at full clock; the slowest sets the pace of
-    all. `clocks` are the factors by which the power limit of each slows matrix products. `known`: seconds of kernels on
-    each of `gpus`, which classes with the same GPUs share.
+    all. `clocks` are the factors by which the power limit of each slows matrix products; `limited` are the GPUs with
+    these limits, as measured. `known`: seconds of kernels on each of `gpus`, which classes with the same GPUs share.
     """
 
     rank_class: int
@@ -29,6 +29,7 @@ class ClassPricing:
     clocks: tuple[float, ...]
     software: SoftwareProfile
     communicators: FoldedCommunicators
+    limited: tuple[tuple[GPU, KernelCalibration], ...] = ()
     known: dict[Kernel, tuple[float, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -86,19 +87,30 @@ class ClassPricing:
         return kernels * each + calls * self.software.call
 
     def under_power_limit(
-        self, operations: Iterable[tuple[Operation, int]], calibrations: Iterable[KernelCalibration]
+        self,
+        operations: Iterable[tuple[Operation, int]],
+        limited: Sequence[tuple[GPU, KernelCalibration]],
     ) -> ClassPricing:
         """The same with the clocks that last while the rank repeats `operations` (each so many times).
 
-        `calibrations` are those of `gpus` as measured, with what the power limit did to them.
+        `limited` are `gpus` with their calibrations as measured, with what the power limit did to them.
         """
-        products, streaming, waiting = self.load(operations)
+        return self.at_load(*self.load(operations), limited)
+
+    def at_load(
+        self,
+        products: float,
+        streaming: float,
+        waiting: float,
+        limited: Sequence[tuple[GPU, KernelCalibration]],
+    ) -> ClassPricing:
+        """The same with the clocks that last under the loads of `load`."""
         total = products + streaming + waiting
         if total <= 0.0:
             return self
         shares = products / total, streaming / total
-        clocks = (slowdown(gpu, c, *shares) for (gpu, _), c in zip(self.gpus, calibrations, strict=True))
-        return replace(self, clocks=tuple(map(float, clocks)))
+        clocks = tuple([float(slowdown(gpu, calibration, *shares)) for gpu, calibration in limited])
+        return replace(self, clocks=clocks, limited=tuple(limited))
 
     def load(self, operations: Iterable[tuple[Operation, int]]) -> tuple[float, float, float]:
         """Seconds at full clock in which the multipliers work, memory streams, and the GPU waits for others."""

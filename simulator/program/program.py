@@ -7,12 +7,16 @@ can interleave with is one task with many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Draws = tuple[tuple[int, float], ...]
 """(resource id, amount drawn per unit of work) pairs, resource ids ascending and unique."""
+
+
+Due = tuple[tuple[Hashable, float], ...]
+"""(what was priced, part of a phase's seconds that changes as its own do) pairs; see `Phase`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class Phase(NamedTuple):
     While working at rate r (units/s, at most `cap`), it draws r x amount from each resource in `draws`.
     `kind` attributes time (compute, recompute, tp, cp, ep, pp, dp, optimizer, launch, data, checkpoint, offload,
     other); `weight` is its max-min weight, relative to its own nominal rate: rates grow as weight x theta.
-    `flops` and `hbm_bytes` are for accounting only. `lane` is the index into the task's lanes it is shown on.
+    `flops`, `hbm_bytes` and `due_to` are for accounting only: the last says what of the builder's sets how long the
+    work takes (nothing: what it draws on). `lane` is the index into the task's lanes it is shown on.
     """
 
     kind: str
@@ -61,6 +66,7 @@ class Phase(NamedTuple):
     flops: float = 0.0
     hbm_bytes: float = 0.0
     lane: int = 0
+    due_to: Due = ()
 
 
 class MemoryChange(NamedTuple):

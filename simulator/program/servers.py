@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from simulator.costs.software import ParameterServers
 from simulator.program import server_links
-from simulator.program.chains import Chain, Transfer, chain_of
+from simulator.program.chains import Chain, Transfer
 from simulator.program.program import Phase
+from simulator.program.track import chain_of
 from simulator.program.units import Placed, Unit
 from simulator.workloads.layers import Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound

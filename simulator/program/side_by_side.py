@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from simulator.program.chains import Chain, Pricing, Transfer, chain_of, joined
+from simulator.program.chains import Chain, Transfer, joined
 from simulator.program.rank_builder import RankBuilder
+from simulator.program.track import Pricing, chain_of
 from simulator.program.units import Placed
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import Collective

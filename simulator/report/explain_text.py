@@ -11,6 +11,7 @@ from rich.table import Table
 
 from simulator.report import quantities as write
 from simulator.report.summary import plan_line, title
+from simulator.results.sensitivity import TIMES, gains
 
 if TYPE_CHECKING:
     from simulator.results.explanation import Explanation
@@ -55,15 +56,13 @@ def explain_text(explanation: Explanation, width: int = 110) -> str:
 
 def binding(explanation: Explanation) -> str:
     """What limits the step most, in words."""
-    sensitivity = explanation.prediction.sensitivity
-    if not sensitivity:
+    gained = list(gains(explanation.prediction.sensitivity).items())
+    if not gained:
         return "Nothing limits it."
-    name, share = next(iter(sensitivity.items()))
-    rest = ", ".join(
-        f"{_part(other)} {abs(amount):.2f} %" for other, amount in list(sensitivity.items())[1:4]
-    )
-    better = "less" if share > 0.0 else "more"
-    said = f"It is limited by {_part(name)}: 1 % {better} would save {abs(share):.2f} % of it"
+    name, gain = gained[0]
+    rest = ", ".join(f"{_part(other)} {amount:.2f} %" for other, amount in gained[1:4])
+    better = "less" if name in TIMES else "more"
+    said = f"It is limited by {_part(name)}: 1 % {better} would save {gain:.2f} % of it"
     return f"{said} ({rest})." if rest else f"{said}."
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator.report import quantities as write
 from simulator.results.breakdown import critical_class
+from simulator.results.sensitivity import gains
 
 if TYPE_CHECKING:
     from simulator.results.prediction import Prediction
@@ -143,8 +144,8 @@ def critical_line(prediction: Prediction) -> str:
 
 def limits_line(prediction: Prediction) -> str:
     """What limits the critical path: how many percent of the step 1 % more of each would save."""
-    limits = prediction.sensitivity.items()
-    return " · ".join(f"{name.replace('_', ' ')} {write.percent(abs(share))}" for name, share in limits)
+    limits = gains(prediction.sensitivity).items()
+    return " · ".join(f"{name.replace('_', ' ')} {write.percent(gain)}" for name, gain in limits)
 
 
 def memory_line(prediction: Prediction) -> str:

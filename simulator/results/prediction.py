@@ -83,10 +83,11 @@ class Prediction:
     @cached_property
     def sensitivity(self) -> dict[str, float]:
         """d(log step) / d(log parameter) of what limits the critical path, the strongest first."""
-        from simulator.results.critical_path import sensitivity
-        from simulator.results.sensitivity import elasticities
+        from simulator.results.elasticities import Elasticities
+        from simulator.results.sensitivity import sensitivity
 
-        return sensitivity(self.built.program, self.run, self.step_time_s, elasticities(self.built))
+        divide = Elasticities(self.built).of
+        return sensitivity(self.built.program, self.run, self.step_time_s, divide)
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:

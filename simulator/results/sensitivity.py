@@ -1,110 +1,105 @@
-"""How does the time of a kernel or of a collective depend on the rates of the hardware? By its own cost model.
-
-A large GEMM follows the GPU's peak, a small one hardly anything; an all-reduce inside a node follows NVLink less than
-its bytes say. So the critical path is divided by elasticities, d(log seconds) / d(log rate), found by pricing each
-operation again on slightly faster hardware.
-"""
+"""What limits the step, and how much: d(log step) / d(log rate of each resource), exact along the critical path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from math import log
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
 
-from simulator.costs.kernels import KernelCalibration, calibration_for, chip_of, kernel_seconds
-from simulator.costs.power import rested
-from simulator.workloads.operators import Collective
+from simulator.program.chains import Latency, Transfer
+from simulator.results.critical_path import seconds_along_the_path
+from simulator.results.delays import Delays
+from simulator.results.limits import limiting
 
 if TYPE_CHECKING:
-    from simulator.costs.kernels import Chip
-    from simulator.program.builder import Built
-    from simulator.program.program import Phase
-    from simulator.workloads.layers import Operation
-    from simulator.workloads.operators import Kernel
+    from simulator.engine.timeline import Timeline
+    from simulator.program.program import Phase, Program
 
-SLIGHTLY = 1e-4
+TIMES = ("launch", "latency", "kernel_latency")
+"""Parameters that are times: more of them makes the step longer."""
 
-Shares = Mapping[str, float]
-"""Parts of a phase's seconds that fall as 1 / rate of each resource; what is missing to 1 does not depend on any."""
+KERNELS = ("tensor_core", "hbm", "kernel_latency")
 
-
-def elasticities(built: Built) -> Callable[[Phase], tuple[Shares, str] | None]:
-    """For a phase: (its shares, what the rest is called); None for what no layer issued."""
-    operations: dict[str, list[Any]] = {}
-    for operation in _operations(built):
-        known = operations.setdefault(operation.label, [])
-        if operation.what not in known:
-            known.append(operation.what)
-    found: dict[str, tuple[Shares, str]] = {}
-
-    def of(phase: Phase) -> tuple[Shares, str] | None:
-        if phase.label not in operations or phase.kind in ("dp", "pp", "offload", "optimizer", "launch"):
-            return None
-        if phase.label not in found:
-            shares = [_shares(what, built) for what in operations[phase.label]]
-            names = dict.fromkeys(name for one in shares for name in one)
-            mean = {name: sum(one.get(name, 0.0) for one in shares) / len(shares) for name in names}
-            is_kernel = not isinstance(operations[phase.label][0], Collective)
-            found[phase.label] = mean, "kernel_latency" if is_kernel else "latency"
-        return found[phase.label]
-
-    return of
+Divide = Callable[[Hashable, "Phase"], tuple[Mapping[str, float], str]]
+"""How seconds of a phase that are due to something divide over rates, and the name of the rest."""
 
 
-def _operations(built: Built) -> Iterator[Operation]:
-    setting = built.setting
-    placed = {
-        (id(one.layer), id(one.shard)): one
-        for pack in setting.distinct_packs
-        for stage in setting.content_of(pack)
-        for chunk in stage
-        for one in chunk.layers
-    }
-    for one in placed.values():
-        yield from one.layer.forward(one.shard)
-        yield from one.layer.recompute(one.shard)
-        yield from one.layer.backward(one.shard)
+def sensitivity(
+    program: Program, timeline: Timeline, step: float, divide: Divide | None = None
+) -> dict[str, float]:
+    """d(log step) / d(log parameter), as long as the same path stays critical, the strongest first.
+
+    For resources the parameter is their rate: -0.8 means that 1 % more of it saves 0.8 % of the step. `launch`,
+    `latency` and `kernel_latency` are times. Those of times minus those of rates sum to 1: a step lasts half as long
+    where everything is twice as fast. Without `divide`, work is due to what limits it alone: `tensor_core` are kernels
+    with matrix products, `hbm` the others. Time that a kernel loses to a collective beside it is the collective's.
+    Waiting for the slowest rank grows with the kernels' time.
+    """
+    parts = _Parts(program, Delays(program, timeline), divide)
+    seconds = seconds_along_the_path(program, timeline, lambda tasks: parts.of(timeline, tasks))
+    waiting = step - timeline.step_seconds
+    kernels = {name: seconds.get(name, 0.0) for name in KERNELS}
+    for name, amount in kernels.items():
+        seconds[name] = amount + waiting * amount / (sum(kernels.values()) or 1.0)
+    shares = (
+        (name, (1.0 if name in TIMES else -1.0) * amount / step)
+        for name, amount in seconds.items()
+        if abs(amount) > 1e-12 * step
+    )
+    return dict(sorted(shares, key=lambda item: (-abs(item[1]), item[0])))
 
 
-def _shares(what: Kernel | Collective, built: Built) -> Shares:
-    if isinstance(what, Collective):
-        return _of_collective(what, built)
-    topology = built.communicators.communicators.topology
-    prices = [_of_kernel(what, chip_of(gpu), rested(calibration_for(gpu))) for gpu in topology.hardware]
-    return max(prices)[1]  # the slowest kind of GPU sets the pace
+def gains(found: Mapping[str, float]) -> dict[str, float]:
+    """What 1 % better of each saves, in percent of the step: more of a rate, less of a time; the most first."""
+    better = {name: share if name in TIMES else -share for name, share in found.items()}
+    return {name: gain for name, gain in better.items() if gain > 0.0}
 
 
-def _of_kernel(kernel: Kernel, chip: Chip, calibration: KernelCalibration) -> tuple[float, Shares]:
-    """(seconds, shares)."""
-    now = kernel_seconds(kernel, chip, calibration)
-    faster_math = replace(chip, peaks=tuple((name, rate * (1 + SLIGHTLY)) for name, rate in chip.peaks))
-    faster_memory = replace(chip, bandwidth=chip.bandwidth * (1 + SLIGHTLY))
-    return now, {
-        "tensor_core": _elasticity(now, kernel_seconds(kernel, faster_math, calibration)),
-        "hbm": _elasticity(now, kernel_seconds(kernel, faster_memory, calibration)),
-    }
+class _Parts:
+    """Divides the seconds of tasks over parameters."""
 
+    def __init__(self, program: Program, delays: Delays, divide: Divide | None) -> None:
+        self._delays = delays
+        self._divide = divide
+        self._limit = cache(lambda phase: limiting(program, phase))
 
-def _of_collective(collective: Collective, built: Built) -> Shares:
-    """By the closed form for the group's shape, of the slowest shape."""
-    from simulator.costs.collectives import collective_seconds
+    def of(self, timeline: Timeline, tasks: list[int]) -> dict[str, float]:
+        found: dict[str, float] = {}
 
-    communicators = built.communicators.communicators
-    if communicators.grid.size(collective.axis) < 2:
-        return {}
-    slowest, shares = 0.0, {}
-    for shape in communicators.shapes(collective.axis)[0]:
-        cost = communicators.cost_model(collective.op, collective.size, shape)
-        now = collective_seconds(cost, shape)
-        if now > slowest:
-            slowest = now
-            for name, key in (("nvlink", "scale_up_bandwidth"), ("nic", "nic_bandwidth")):
-                faster = replace(shape, **{key: getattr(shape, key) * (1 + SLIGHTLY)})
-                again = communicators.cost_model(collective.op, collective.size, faster)
-                shares[name] = _elasticity(now, collective_seconds(again, faster))
-    return shares
+        def add(parts: Iterator[tuple[str, float]]) -> None:
+            for name, amount in parts:
+                found[name] = found.get(name, 0.0) + amount
 
+        for phase, seconds, count in timeline.phase_seconds(tasks):
+            latency = min(seconds, phase.latency * count)
+            add(self._waiting(phase, latency))
+            add(self._working(phase, seconds - latency))
+        for phase, cause, seconds in self._delays.of(tasks):
+            add(self._working(phase, -seconds))
+            add(iter([(cause, seconds)]) if isinstance(cause, str) else self._working(cause, seconds))
+        return found
 
-def _elasticity(now: float, faster: float) -> float:
-    return max(0.0, -log(faster / now) / log(1 + SLIGHTLY)) if now > 0.0 and faster > 0.0 else 0.0
+    def _waiting(self, phase: Phase, seconds: float) -> Iterator[tuple[str, float]]:
+        if not seconds:
+            return
+        if phase.kind == "launch" or self._divide is None or not phase.due_to:
+            yield "launch" if phase.kind == "launch" else "latency", seconds
+            return
+        ((transfer, _),) = phase.due_to
+        assert isinstance(transfer, Transfer)
+        yield from self._shared(Latency(transfer), phase, seconds)
+
+    def _working(self, phase: Phase, seconds: float) -> Iterator[tuple[str, float]]:
+        if not seconds:
+            return
+        if self._divide is None or not phase.due_to:
+            yield self._limit(phase), seconds
+            return
+        for what, part in phase.due_to:
+            yield from self._shared(what, phase, part * seconds)
+
+    def _shared(self, what: Hashable, phase: Phase, seconds: float) -> Iterator[tuple[str, float]]:
+        assert self._divide is not None
+        shares, rest = self._divide(what, phase)
+        yield from ((name, share * seconds) for name, share in shares.items())
+        yield rest, (1.0 - sum(shares.values())) * seconds

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from simulator.costs.kernels import calibration_for, chip_of
 from simulator.costs.power import rested
 from simulator.hardware.gpu import GPU
-from simulator.program.chains import Chain, chain_of
+from simulator.program.chains import Chain
 from simulator.program.communicators import FoldedCommunicators
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
+from simulator.program.track import chain_of
 from simulator.sweeps.alone import GridTransfers
 from simulator.workloads.layers import Layer, Operation, Shard
 from simulator.workloads.operators import Collective, MemoryBound

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.description import load
-from simulator.program.chains import Chain, Transfer, chain_of, joined
+from simulator.program.chains import Chain, Transfer, joined
+from simulator.program.track import chain_of
 from simulator.workloads.layers import Shard
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import Collective, Kernel, MemoryBound

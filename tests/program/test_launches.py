@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from simulator.engine.engine import execute
 from simulator.program.builder import blueprint, build
-from simulator.program.chains import chain_of
 from simulator.program.pricing import ClassPricing
+from simulator.program.track import chain_of
 from simulator.workloads.operators import Gemm, aligned
 from tests.program.scenarios import LIBRARY, cluster, software, workload
 

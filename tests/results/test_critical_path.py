@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from simulator.engine.engine import execute
 from simulator.engine.timeline import Timeline
 from simulator.program.program import Lane, Phase, Program, Resource, Task
-from simulator.results.critical_path import critical_seconds, limiting, sensitivity
+from simulator.program.track import COMPUTE_WEIGHT
+from simulator.results.critical_path import critical_seconds
+from simulator.results.limits import limiting
+from simulator.results.sensitivity import sensitivity
 from simulator.results.utilization import name_of
 from tests.program.scenarios import software
 from tests.program.test_folding_is_exact import scenarios
@@ -100,8 +103,42 @@ def test_a_chain_of_a_kernel_and_a_transfer_is_divided_exactly() -> None:
     assert sensitivity(program, timeline, 10.0) == pytest.approx(wanted)
 
 
+GPU, NIC, HOST = 0, 1, 2
+RESOURCES = [Resource("gpu", "gpu", 1.0), Resource("nic", "nic_in", 10.0), Resource("host", "host_in", 10.0)]
+
+
+def beside(*tasks: Task) -> tuple[Program, Timeline]:
+    """Each on a lane of its own, the first on the compute lane."""
+    lanes = [Lane("compute", 0), *(Lane(f"{number}", 0) for number in range(1, len(tasks)))]
+    queues = [[number] for number in range(len(tasks))]
+    program = Program(resources=RESOURCES, lanes=lanes, tasks=list(tasks), queues=queues)
+    return program, execute(program)
+
+
+def test_what_a_kernel_loses_to_a_collective_beside_it_is_the_collectives() -> None:
+    """For the second in which it moves its 10 bytes, it takes a quarter of the GPU."""
+    program, timeline = beside(
+        Task((Phase("compute", "gemm", 2.0, ((GPU, 1.0),), weight=COMPUTE_WEIGHT, flops=1.0),), (0,)),
+        Task((Phase("dp", "reduce", 10.0, ((GPU, 0.025), (NIC, 1.0)), latency=0.5),), (1,)),
+    )
+    assert timeline.makespan == pytest.approx(2.25)
+    wanted = {"tensor_core": -2.0 / 2.25, "nic": -0.25 / 2.25}
+    assert sensitivity(program, timeline, timeline.makespan) == pytest.approx(wanted)
+
+
+def test_transfers_that_meet_on_a_link_wait_for_that_link() -> None:
+    """Half of each passes the host's link while they share it; the first goes on alone, limited by its NIC."""
+    program, timeline = beside(
+        Task((Phase("dp", "reduce", 10.0, ((NIC, 1.0), (HOST, 0.8))),), (0,)),
+        Task((Phase("offload", "copy", 2.0, ((HOST, 1.0),)),), (1,)),
+    )
+    shared, alone = timeline.end[1], timeline.end[0] - timeline.end[1]
+    assert shared > 0.2 and alone > 0.0
+    wanted = {"nic": -alone / timeline.makespan, "host_link": -shared / timeline.makespan}
+    assert sensitivity(program, timeline, timeline.makespan) == pytest.approx(wanted)
+
+
 def test_what_was_counted_instead_of_simulated_limits_the_step_as_what_was_simulated() -> None:
     short, long = from_catalogue(vpp=1), from_catalogue(vpp=1, periodic=False)
     assert short.run.repetitions
     assert short.sensitivity == pytest.approx(long.sensitivity, rel=0.02, abs=1e-3)
-    assert sum(abs(share) for share in short.sensitivity.values()) == pytest.approx(1.0, rel=1e-9)
