@@ -16,6 +16,7 @@ from simulator.program.units import Placed, Unit
 from simulator.ranks.grid import Grid
 from simulator.workloads.layers import Layer, Shard
 from simulator.workloads.micro_batches import MicroBatch, Pack, pack_at, packed
+from simulator.workloads.modules.vocabulary import shareable
 from simulator.workloads.operation import Operation
 from simulator.workloads.synchronisation import offsets
 
@@ -132,8 +133,7 @@ class Setting(Choices):
         """Bytes of the shared embedding's gradient that first and last stage add up."""
         if not self.workload.model.tied or self.placement.ends_meet:
             return 0.0
-        parameters = self.content[0][0].layers[0].layer.parameters(self.shard)
-        return parameters.embeddings * self.reduction_size
+        return shareable(self.content[0][0].layers[0].layer, self.shard) * self.reduction_size
 
     def twin_bytes(self, stage: int) -> float:
         """Bytes of a stage's gradients that it adds up with the stage that holds the same parts.

@@ -27,10 +27,11 @@ from simulator.sweeps.plan_table import LAYOUTS, PlanTable
 from simulator.sweeps.stage_prices import StagePrices, stage_bytes
 from simulator.sweeps.stage_traffic import copies, data_axes, stage_traffic
 from simulator.sweeps.traffic import Crowd
+from simulator.workloads.modules.vocabulary import shareable
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
-    from simulator.workloads.workload import Workload
+from simulator.workloads.workload import Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -151,8 +152,8 @@ class PriceBook:
 
         def price(part: PlanTable, index: int) -> Floats:
             setting, transfers = self.setting(part, index)
-            embedding = self.workload.model.layers()[0].parameters(setting.shard).embeddings
-            return np.array(transfers.seconds("tied", "all_reduce", embedding * setting.reduction_size))
+            size = shareable(self.workload.model.layers()[0], setting.shard) * setting.reduction_size
+            return np.array(transfers.seconds("tied", "all_reduce", size))
 
         keys = {key: table[key] for key in ("tp", "cp", "ep", "pp", "variant")}
         rows, which = self._gathered("tied", table, keys, price)

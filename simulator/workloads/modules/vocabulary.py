@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
+from simulator.workloads.layers import Layer, Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.operators import DTYPE_BYTES, Collective, MemoryBound
 
 
@@ -28,7 +28,14 @@ class Embedding(Module):
         if not self.owner and not shard.separate_head:
             return Parameters()
         rows = shard.padded_vocab(self.vocab) // shard.tp + sum(self.tables)
-        return Parameters(embeddings=rows * (self.width // shard.tp_x) // shard.tp_z)
+        return Parameters(embeddings=self._elements(rows, shard))
+
+    def shareable(self, shard: Shard) -> int:
+        """Elements on each GPU of the table that a head may share: not those of positions and segments."""
+        return self._elements(shard.padded_vocab(self.vocab) // shard.tp, shard)
+
+    def _elements(self, rows: int, shard: Shard) -> int:
+        return rows * (self.width // shard.tp_x) // shard.tp_z
 
     def forward(self, shard: Shard) -> list[Operation]:
         size, local = self._size(shard, shard.tokens // shard.tp_x), self._size(shard, shard.norm_tokens)
@@ -183,3 +190,8 @@ def _steps(shard: Shard) -> list[tuple[str, float, float, bool]]:
         ("sum", 4.0, 0.0, True),
         ("divide", 4.0, 4.0, False),
     ]
+
+
+def shareable(layer: Layer, shard: Shard) -> int:
+    """Elements on each GPU of the vocabulary's table in a layer, which a head may share; none if it has none."""
+    return sum(module.shareable(shard) for module in layer.modules if isinstance(module, Embedding))
