@@ -104,7 +104,7 @@ def _simulate(cluster: Cluster, workload: Workload, options: SimulationOptions) 
             "tasks": len(built.program.tasks),
             "events": timeline.num_events,
             "wall_s": perf_counter() - began,
-            "folded_from": built.setting.grid.world,
+            "folded_from": built.setting.layout.world,
         },
     }
     if unsharding is not None:

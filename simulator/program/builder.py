@@ -26,9 +26,11 @@ from simulator.program.draft import Draft
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import Program, Resource
 from simulator.program.requests import requests
-from simulator.program.setting import Setting
+from simulator.program.setting import Setting, StageView
 from simulator.program.step import Step
 from simulator.ranks.grid import Grid
+from simulator.ranks.layout import Layout
+from simulator.ranks.unequal import UnequalStages
 from simulator.workloads.micro_batches import MicroBatch, Pack, by_row
 from simulator.workloads.operators import Kernel
 from simulator.workloads.workload import Workload
@@ -47,11 +49,16 @@ class Built:
     """The program with what it was built from."""
 
     program: Program
-    setting: Setting
+    settings: Sequence[Setting]
     communicators: FoldedCommunicators
     stage_of_class: tuple[int, ...]
     pricings: Sequence[ClassPricing]
     """By rank class."""
+
+    @property
+    def setting(self) -> Setting:
+        """That of the first stage, which has all in common with others but what follows from unequal degrees."""
+        return self.settings[0]
 
 
 MOST_TASKS = 8_000_000  # about 2 GB
@@ -59,28 +66,37 @@ MOST_TASKS = 8_000_000  # about 2 GB
 
 @dataclass
 class Blueprint:
-    """All of a step but its number of micro-batches: rank classes, prices, and chains as they are priced."""
+    """All of a step but its number of micro-batches: rank classes, prices, and chains as they are priced.
 
-    setting: Setting
+    `settings` by stage; one object, where all stages have equal degrees.
+    """
+
+    settings: Sequence[Setting]
     communicators: FoldedCommunicators
     pricings: list[ClassPricing]
     stage_of_class: tuple[int, ...]
     chains: list[dict[Hashable, Chain]] = field(default_factory=list)
 
+    @property
+    def setting(self) -> Setting:
+        """That of the first stage (see `Built`)."""
+        return self.settings[0]
+
     def build(self, num_micro_batches: int | None = None, num_steps: int = 1) -> Built:
         """The program of a step, of another number of micro-batches if one is given; or of several, run together."""
-        setting, folded = self.setting, self.communicators
-        setting.num_scheduled = num_micro_batches or setting.num_micro_batches
-        setting.num_steps = num_steps
+        folded = self.communicators
         members = np.bincount(folded.folding.rank_class).tolist()
         ranks = folded.representatives.tolist()
         names = [f"stage {s} (rank {r})" for s, r in zip(self.stage_of_class, ranks, strict=True)]
-        setting.draft = Draft(resources_of(folded), names, members)
+        draft = Draft(resources_of(folded), names, members)
+        for setting in self.settings:
+            setting.num_scheduled = num_micro_batches or setting.num_micro_batches
+            setting.num_steps, setting.draft = num_steps, draft
         for pricing, stage, chains in zip(self.pricings, self.stage_of_class, self.chains, strict=True):
-            Step(setting, pricing, stage, chains).build()
+            Step(self.settings[stage], pricing, stage, chains).build()
             if pricing is self.pricings[0]:
-                self._check_size(len(setting.draft) * len(self.pricings))
-        return Built(setting.draft.finish(), setting, folded, self.stage_of_class, self.pricings)
+                self._check_size(len(draft) * len(self.pricings))
+        return Built(draft.finish(), self.settings, folded, self.stage_of_class, self.pricings)
 
     def _check_size(self, tasks: int) -> None:
         """Refuse a step of far more tasks than memory holds, which only ranks of very many kinds make."""
@@ -102,29 +118,54 @@ def blueprint(
     options: BuildOptions = BuildOptions(),
 ) -> Blueprint:
     """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
-    plan = workload.plan
-    grid = Grid.of(plan, cluster.num_gpus)
-    count = workload.num_micro_batches(cluster.num_gpus)
-    progress = library.threads or 1, library.request
-    nodes = cluster.total_nodes
-    setting = Setting(workload, software, grid, count, options.collapse, *progress, num_nodes=nodes)
-    topology = build_topology(cluster)
-    groups = communicators(cluster, grid, library)
+    plan, topology = workload.plan, build_topology(cluster)
+    settings = _settings(cluster, workload, software, library, options.collapse)
+    setting, pp = settings[0], plan.pp
+    groups = communicators(cluster, setting.layout, library)
     setting.parts = _parts(setting, topology)
     if workload.deals:
         packs, expected = _dealt(setting, groups, topology)
-        setting = replace(setting, num_micro_batches=len(packs), packs=packs, expected=expected)
+        settings = [replace(setting, num_micro_batches=len(packs), packs=packs, expected=expected)] * pp
     elif workload.data is not None:
         setting.packs = by_row(workload, cluster.num_gpus)
-    folded = groups.fold(requests(setting), options.fold, setting.roles)
-    pricings = _pricings(setting, folded, topology)
+    setting = settings[0]
+    different = settings if plan.stages else settings[:1]
+    folded = groups.fold(requests(different), options.fold, setting.roles)
+    pricings = _pricings(settings, folded, topology)
     if plan.replica_batches != "even":
         setting.replica_counts = _replica_counts(setting, pricings)
-        by_slot = tuple(count for count in setting.replica_counts for _ in range(grid.cp))
-        folded = groups.fold(requests(setting), options.fold, by_slot)
-        pricings = _pricings(setting, folded, topology)
-    stages = grid.coordinate("pp")[folded.representatives]
-    return Blueprint(setting, folded, pricings, tuple(stages.tolist()), [{} for _ in pricings])
+        by_slot = tuple(count for count in setting.replica_counts for _ in range(setting.grid.cp))
+        folded = groups.fold(requests([setting]), options.fold, by_slot)
+        pricings = _pricings(settings, folded, topology)
+    return Blueprint(settings, folded, pricings, tuple(folded.stages.tolist()), [{} for _ in pricings])
+
+
+def _settings(
+    cluster: Cluster,
+    workload: Workload,
+    software: SoftwareProfile,
+    library: CollectiveCalibration,
+    collapse: bool,
+) -> list[Setting]:
+    """By stage: one object, where all have equal degrees."""
+    grids = [Grid.of(view.plan, cluster.num_gpus) for view in workload.by_stage]
+    count = workload.num_micro_batches(cluster.num_gpus)
+    layout = UnequalStages(tuple(replace(grid, pp=1) for grid in grids)) if workload.plan.stages else None
+    settings = [
+        Setting(
+            workload=view,
+            software=software,
+            grid=grid,
+            num_micro_batches=count,
+            collapse=collapse,
+            threads=library.threads or 1,
+            request=library.request,
+            num_nodes=cluster.total_nodes,
+            view=None if layout is None else StageView(stage, workload, layout),
+        )
+        for stage, (view, grid) in enumerate(zip(workload.by_stage, grids, strict=True))
+    ]
+    return settings if layout is not None else settings * workload.plan.pp
 
 
 def _parts(setting: Setting, topology: Topology) -> tuple[float, ...]:
@@ -162,7 +203,7 @@ def _dealt(
         costs, floor = GivenCosts(dealing.costs), 0.0
     else:
         setting.packs = samples(widths, room, longest, grid.dp * grid.cp)
-        pricings = _pricings(setting, groups.fold(requests(setting)), topology)
+        pricings = _pricings([setting], groups.fold(requests([setting])), topology)
         costs = priced(setting, pricings, widths, room, longest)
         floor = max(sharding_seconds(setting, pricing) for pricing in pricings)
     dealer = Dealer(grid.dp * grid.cp, widths, room, costs, floor)
@@ -173,21 +214,24 @@ def _dealt(
     return tuple(packs), seconds_of(step)
 
 
-def _pricings(setting: Setting, folded: FoldedCommunicators, topology: Topology) -> list[ClassPricing]:
-    """What operations cost each rank class."""
-    setting.communicators = folded
-    stages = setting.grid.coordinate("pp")
+def _pricings(
+    settings: Sequence[Setting], folded: FoldedCommunicators, topology: Topology
+) -> list[ClassPricing]:
+    """What operations cost each rank class; `settings` by stage."""
     gpus = topology.gpu_hardware[folded.representatives].tolist()
     measured = [calibration_for(gpu) for gpu in topology.hardware]
     known: dict[tuple[int, ...], dict[Kernel, tuple[float, ...]]] = {}
     pricings = []
     alike = len(set(gpus)) == 1
-    axes = (*LOCKSTEP, *setting.context_axes)
+    axes = (*LOCKSTEP, *settings[0].context_axes)
+    for setting in settings:
+        setting.communicators = folded
     for rank_class, together in enumerate(
         [(c,) for c in range(len(gpus))] if alike else lockstep(folded, axes)
     ):
         kinds = dict.fromkeys(gpus[other] for other in together)
-        stage = int(stages[folded.representatives[rank_class]])
+        stage = int(folded.stages[rank_class])
+        setting = settings[stage]
         limited = [(_holding(setting, topology.hardware[kind], stage), measured[kind]) for kind in kinds]
         priced = tuple([(gpu, rested(calibration)) for gpu, calibration in limited])
         times = known.setdefault(tuple(id(gpu) for gpu, _ in priced), {})
@@ -256,8 +300,8 @@ def lockstep(folded: FoldedCommunicators, axes: Sequence[str] = LOCKSTEP) -> lis
 
 
 @lru_cache(maxsize=16)
-def communicators(cluster: Cluster, grid: Grid, library: CollectiveCalibration) -> Communicators:
-    """The process groups of a grid on a cluster, kept because many plans and sizes share them."""
+def communicators(cluster: Cluster, grid: Layout, library: CollectiveCalibration) -> Communicators:
+    """The process groups of a layout of ranks on a cluster, kept because many plans and sizes share them."""
 
     def cost(op: str, size: float, shape: GroupShape) -> CollectiveCost:
         return collective_cost(op, size, shape, library)

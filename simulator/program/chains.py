@@ -15,8 +15,8 @@ class Transfer:
     """A priced collective of one group: alone it takes `latency` + `work` / `rate` seconds.
 
     `draws` are amounts on links per byte of work; `gpu_share` is what it takes of its GPUs while at full rate. `cap`
-    is a rate that it does not exceed however much the links could carry. `op` and `size` say what was priced, where
-    that was a collective.
+    is a rate that it does not exceed however much the links could carry. `op`, `size` and `groups` (the
+    name under which communicators keep them) say what was priced, where that was a collective.
     """
 
     axis: str
@@ -29,6 +29,7 @@ class Transfer:
     cap: float = inf
     op: str = ""
     size: float = 0.0
+    groups: str = ""
 
     @property
     def seconds(self) -> float:

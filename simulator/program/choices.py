@@ -86,11 +86,19 @@ class Choices:
         return self.shards_parameters and self.software.zero3_overhead > 0.0
 
     @cached_property
+    def cuts_boundaries(self) -> bool:
+        """Whether boundary tensors of which tensor-parallel ranks have copies are cut for the way."""
+        asked = self.plan.scatter_gather
+        return self.software.scatter_gather if asked is None else asked
+
+    @cached_property
     def scatter(self) -> int:
         """Ways in which a boundary tensor is cut before it is sent and gathered after (Narayanan et al. 2021)."""
-        asked = self.plan.scatter_gather
-        cuts = self.software.scatter_gather if asked is None else asked
-        return self.plan.tp if cuts and self.plan.tp > 1 and not self.plan.sequence_parallel else 1
+        return (
+            self.plan.tp
+            if self.cuts_boundaries and self.plan.tp > 1 and not self.plan.sequence_parallel
+            else 1
+        )
 
     # --- bytes per element -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ chooses the algorithm for the shape of the group, routes the algorithm's edges o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
@@ -31,7 +32,7 @@ from simulator.program.link_loads import (
     restricted,
 )
 from simulator.ranks.folding import Folding, GroupLayer, fold
-from simulator.ranks.grid import Grid
+from simulator.ranks.layout import Layout
 
 Ints = NDArray[np.int64]
 Request = tuple[str, str, float]
@@ -41,13 +42,33 @@ FoldingKey = tuple[tuple[tuple[str, str], ...], bool, tuple[int, ...]]
 OWN_AXES = (host_copies.AXIS, server_links.AXIS)
 """Axes of which every rank is a group of its own."""
 
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What `count` equal pairs send that begin (or end) at one rank: priced as `group`, known by `alike`."""
+
+    group: int
+    alike: tuple[int, ...]
+    count: int
+
+    @property
+    def sender(self) -> int:
+        """Rank class."""
+        return self.alike[0]
+
+    @property
+    def receiver(self) -> int:
+        """Rank class."""
+        return self.alike[1]
+
+
 CostModel = Callable[[str, float, GroupShape], CollectiveCost]
 
 
 class Communicators:
-    """The process groups of one grid on one topology. Rank r runs on GPU r."""
+    """The process groups of one layout of ranks on one topology. Rank r runs on GPU r."""
 
-    def __init__(self, grid: Grid, topology: Topology, cost_model: CostModel) -> None:
+    def __init__(self, grid: Layout, topology: Topology, cost_model: CostModel) -> None:
         self.grid = grid
         self.topology = topology
         self.cost_model = cost_model
@@ -67,17 +88,8 @@ class Communicators:
         if axis.startswith("pair "):  # two places in every group of another axis
             _, whole, ends = axis.split()
             return self.members(whole)[:, [int(place) for place in ends.split(">")]]
-        if axis.startswith("pair"):
-            return self.grid.pipeline_pairs(int(axis[4:]))
         if axis in OWN_AXES:
             return np.arange(self.grid.world, dtype=np.int64)[:, None]
-        if axis == "tied":
-            first_last = self.grid.ranks[..., [0, -1]]
-            return first_last.reshape(-1, 2)
-        if axis == "twins":  # stages that hold the same parts of the model (DualPipe)
-            stages = self.grid.ranks
-            half = stages.shape[-1] // 2
-            return np.stack([stages[..., :half], stages[..., : half - 1 : -1]], axis=-1).reshape(-1, 2)
         return self.grid.groups(axis)
 
     def shapes(self, axis: str) -> tuple[list[GroupShape], Ints]:
@@ -159,6 +171,7 @@ class FoldedCommunicators:
         self.links = links
         self._draws = {name: folding.draws(name) for name in folding.layers}
         self._totals: dict[str, NDArray[np.float64]] = {}
+        self._names: dict[tuple[str, int], str] = {}
         self._peers: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
         self._transfers: dict[tuple[str, str, float, int], Transfer | None] = {}
 
@@ -177,6 +190,23 @@ class FoldedCommunicators:
             return np.zeros(0, dtype=np.int64)
         return self.links[np.unique(self.folding.link_class, return_index=True)[1]]
 
+    @cached_property
+    def stages(self) -> Ints:
+        """The pipeline stage of each rank class."""
+        return self.communicators.grid.coordinate("pp")[self.representatives]
+
+    def _name(self, axis: str, rank_class: int) -> str:
+        """The axis as the layout of all ranks calls what a rank of the class does."""
+        key = (axis, rank_class)
+        if key not in self._names:
+            here = (
+                axis
+                if axis in OWN_AXES
+                else self.communicators.grid.axis_at(axis, int(self.stages[rank_class]))
+            )
+            self._names[key] = here
+        return self._names[key]
+
     def group(self, axis: str, rank_class: int, place: int | None = None) -> tuple[int, tuple[int, ...]]:
         """(group, member classes) of the class's representative; `place` its column, for pairs.
 
@@ -184,7 +214,7 @@ class FoldedCommunicators:
         """
         key = (axis if place is None else f"{axis}@{place}", rank_class)
         if key not in self._peers:
-            members = self.communicators.members(axis)
+            members = self.communicators.members(self._name(axis, rank_class))
             rank = self.representatives[rank_class]
             where = members == rank if place is None else members[:, place] == rank
             group = int(np.argmax(where.any(axis=1) if place is None else where))
@@ -195,7 +225,7 @@ class FoldedCommunicators:
 
     def place(self, axis: str, rank_class: int) -> int:
         """Where in its group of the axis the class's representative stands."""
-        members = self.communicators.members(axis)
+        members = self.communicators.members(self._name(axis, rank_class))
         return int(np.nonzero(members == self.representatives[rank_class])[1][0])
 
     def classes(self, axis: str, rank_class: int) -> tuple[int, ...]:
@@ -206,15 +236,42 @@ class FoldedCommunicators:
         self, axis: str, op: str, size: float, rank_class: int, place: int | None = None
     ) -> Transfer | None:
         """The collective as the class's group carries it out; None where it moves nothing."""
-        members, copies = self.communicators.members(axis), axis == host_copies.AXIS
+        name = self._name(axis, rank_class)
+        members, copies = self.communicators.members(name), axis == host_copies.AXIS
         if (members.shape[1] < 2 and not copies) or size <= 0.0:
             return None
         group, _ = self.group(axis, rank_class, place)
-        key = (axis, op, size, group)
+        key = (name, op, size, group)
         if key not in self._transfers:
             self._transfers[key] = (
-                self._copy(op, size, group) if copies else self._price(axis, op, size, group)
+                self._copy(op, size, group) if copies else self._price(axis, name, op, size, group)
             )
+        return self._transfers[key]
+
+    def flows(self, axis: str, rank_class: int, place: int) -> list[Flow]:
+        """What the class's representative sends (`place` 0) or receives (1) on an axis of pairs.
+
+        Messages that are folded together are one, with their number.
+        """
+        members, representative = self.communicators.members(axis), self.representatives[rank_class]
+        found: dict[tuple[int, ...], Flow] = {}
+        for group in np.flatnonzero(members[:, place] == representative).tolist():
+            sender, receiver = (int(c) for c in self.folding.rank_class[members[group]])
+            alike = (sender, receiver, *self._folded(axis, group))
+            count = found[alike].count + 1 if alike in found else 1
+            found[alike] = Flow(found[alike].group if alike in found else group, alike, count)
+        return list(found.values())
+
+    def _folded(self, axis: str, group: int) -> tuple[int, ...]:
+        """The class of a group, in every pattern that the axis has."""
+        layers = [name for name in self.folding.layers if name.startswith(f"{axis}:")]
+        return tuple(int(self.folding.group_class[name][group]) for name in layers)
+
+    def flow(self, axis: str, size: float, group: int) -> Transfer | None:
+        """What one pair of an axis sends; None for nothing."""
+        key = (axis, "send_recv", size, group)
+        if key not in self._transfers:
+            self._transfers[key] = self._price(axis, axis, "send_recv", size, group) if size > 0.0 else None
         return self._transfers[key]
 
     def _copy(self, op: str, size: float, rank: int) -> Transfer:
@@ -264,17 +321,19 @@ class FoldedCommunicators:
 
     def latency_only(self, axis: str, op: str, size: float, rank_class: int) -> Transfer | None:
         """A collective of a few bytes: its latency, without draws."""
-        if self.communicators.members(axis).shape[1] < 2:
+        name = self._name(axis, rank_class)
+        if self.communicators.members(name).shape[1] < 2:
             return None
-        shapes, which = self.communicators.shapes(axis)
+        shapes, which = self.communicators.shapes(name)
         group, _ = self.group(axis, rank_class)
         cost = self.communicators._cost(op, size, shapes[int(which[group])])
         return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm)
 
-    def _price(self, axis: str, op: str, size: float, group: int) -> Transfer | None:
-        shapes, which = self.communicators.shapes(axis)
+    def _price(self, axis: str, name: str, op: str, size: float, group: int) -> Transfer | None:
+        """The collective of a group of the axis that the layout calls `name`."""
+        shapes, which = self.communicators.shapes(name)
         cost = self.communicators._cost(op, size, shapes[int(which[group])])
-        layer = f"{axis}:{cost.pattern}"
+        layer = f"{name}:{cost.pattern}"
         if cost.pattern == "none" or layer not in self._draws:
             return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm) if cost.latency else None
         rows = self._draws[layer].get(int(self.folding.group_class[layer][group]), [])
@@ -282,7 +341,9 @@ class FoldedCommunicators:
         efficiency = {link_class: self._efficiency(link_class, cost, shape) for link_class, _ in rows}
         draws = tuple((self.num_classes + link, amount / efficiency[link]) for link, amount in rows)
         if not draws or cost.volume <= 0.0:
-            return Transfer(axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm, op=op, size=size)
+            return Transfer(
+                axis, cost.latency, 0.0, (), 1.0, 0.0, cost.algorithm, op=op, size=size, groups=name
+            )
         rate, cap = self._nominal_rate(layer, group, efficiency), inf
         if cost.stretch > 1.0:
             cap = self._rate_alone(layer, group, efficiency) / cost.stretch
@@ -297,6 +358,7 @@ class FoldedCommunicators:
             cap,
             op,
             size,
+            name,
         )
 
     def _efficiency(self, link_class: int, cost: CollectiveCost, shape: GroupShape) -> float:
@@ -316,9 +378,10 @@ class FoldedCommunicators:
         """Bytes/s of the group while all groups of its axis run at once, whatever the folding."""
         rows, mine = self.folding.layers[layer], self._rows_of(layer, group)
         if layer not in self._totals:
-            self._totals[layer] = np.bincount(
-                rows.link, weights=rows.amount, minlength=len(self.links)
-            ).astype(np.float64)
+            self._totals[layer] = np.zeros(len(self.links))
+            for name, beside in self.folding.layers.items():
+                if _at_once(name) == _at_once(layer):
+                    self._totals[layer] += np.bincount(beside.link, beside.amount, len(self.links))
         return float((self._achieved(layer, mine, efficiency) / self._totals[layer][rows.link[mine]]).min())
 
     def _rows_of(self, layer: str, group: int) -> slice:
@@ -330,3 +393,10 @@ class FoldedCommunicators:
         links = self.folding.layers[layer].link[rows]
         achieved = np.array([efficiency[c] for c in self.folding.link_class[links].tolist()])
         return np.asarray(self.communicators.topology.capacity[self.links[links]] * achieved)
+
+
+def _at_once(layer: str) -> str:
+    """Equal for the layers whose groups all run at once: of one axis at all stages, of all parts of a tensor."""
+    axis, _, pattern = layer.partition(":")
+    name = axis.rsplit(" ", 1)[0] if axis.startswith("pairs ") else axis.partition("#")[0]
+    return f"{name}:{pattern}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.program.exchange import Exchange, codec_phase, exchanges
 from simulator.program.offload import HostTraffic
+from simulator.program.pipeline import exchange_ends
 from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.servers import ServerTraffic
@@ -118,11 +119,15 @@ class GradientTraffic:
         setting = self.setting
         if not setting.tied_bytes or self.stage not in (0, setting.plan.pp - 1):
             return
-        transfer = self.pricing.transfer(Collective("all_reduce", "tied", setting.tied_bytes))
         # Without a flush nobody waits: the first stage is p micro-batches behind, the sum enters a later update.
         waits = setting.schedule.flushes
         lane = "dp" if waits else "tied"
         needs = self.reductions[-1:] or deps
-        task = self.rank.communicate(transfer, "pp", "reduce tied embedding", lane, needs)
-        if task is not None and waits:
-            self.reductions.append(task)
+        if setting.ends_differ:
+            summed = exchange_ends(setting, self.pricing, self.stage, lane, needs)
+        else:
+            transfer = self.pricing.transfer(Collective("all_reduce", "tied", setting.tied_bytes))
+            task = self.rank.communicate(transfer, "pp", "reduce tied embedding", lane, needs)
+            summed = [] if task is None else [task]
+        if waits:
+            self.reductions += summed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.program.chains import Chain, joined
 from simulator.program.contents import ChunkContent
-from simulator.program.pipeline import PipelineTraffic, Way
+from simulator.program.pipeline import PipelineTraffic, Ways
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import MemoryChange
 from simulator.program.schedules import Action
@@ -28,13 +28,15 @@ class Pass:
     """What all actions of one kind on one chunk have in common.
 
     `direction`: forward, backward, input gradient or weight gradient. `units` in the order in which they run.
+    `gathered`: bytes of what arrives, where it was cut over tp for the way and is gathered first.
     """
 
     direction: str
     content: ChunkContent
     units: tuple[Unit, ...]
-    arrival: Way | None
-    departure: Way | None
+    arrival: Ways
+    departure: Ways
+    gathered: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,18 @@ class Passes:
         return self._passes[key]
 
     def _find_pass(self, op: str, chunk: int, pack: Pack | None) -> Pass:
-        content, way = self.setting.content_of(pack)[self.stage][chunk], "F" if op == "F" else "B"
-        arrival = departure = None
+        setting, way, gathered = self.setting, "F" if op == "F" else "B", 0.0
+        content = setting.content_of(pack)[self.stage][chunk]
+        arrival: Ways = ()
+        departure: Ways = ()
         if op != "W":
             arrival = self.pipeline.arrival(way, chunk, pack)
             departure = self.pipeline.departure(way, chunk, pack)
+        if arrival and setting.scatter > 1:
+            before = content.virtual - 1 if op == "F" else content.virtual
+            gathered = setting.boundary_bytes_of(pack)[before] * setting.scatter
         units = content.units if op == "F" else content.units[::-1]
-        return Pass(DIRECTIONS[op], content, units, arrival, departure)
+        return Pass(DIRECTIONS[op], content, units, arrival, departure, gathered)
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
@@ -111,7 +118,7 @@ class Passes:
     def _find_chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
         """Equal layers have one chain, wherever they stand."""
         layers = unit.layers if one.direction == "forward" else unit.layers[::-1]
-        gathered = self._gathered_boundary(one.arrival) if is_first else 0.0
+        gathered = one.gathered if is_first else 0.0
         key = (content_of(unit), one.direction, gathered)
         if key not in self.priced:
             parts = [self._layer_chain(placed, one.direction) for placed in layers]
@@ -145,18 +152,12 @@ class Passes:
         if key not in self._pieces:
             cut = forward_pieces if one.direction == "forward" else backward_pieces
             found = cut(one.content.whole.layers, self.pricing)
-            gathered = self._gathered_boundary(one.arrival)
-            if gathered:
-                found = [replace(found[0], chain=self._boundary_chain(gathered) + found[0].chain), *found[1:]]
+            if one.gathered:
+                first = self._boundary_chain(one.gathered) + found[0].chain
+                found = [replace(found[0], chain=first), *found[1:]]
             self._pieces[key] = found
         return self._pieces[key]
 
     def _boundary_chain(self, size: float) -> Chain:
         arrival = Operation("gather boundary", Collective("all_gather", "tp", size))
         return chain_of([arrival], self.pricing, "compute", False)
-
-    def _gathered_boundary(self, arrival: Way | None) -> float:
-        """Bytes of a boundary tensor that was cut over tp for the way and is gathered first; 0 if it was not."""
-        if arrival is None or self.setting.scatter == 1:
-            return 0.0
-        return arrival.size * self.setting.scatter

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulator.program.chains import transfer_phases
+from simulator.program.crossings import boundary, tied
 from simulator.program.program import Phase
 from simulator.program.schedules.lockstep import Message, asked_after
 
 if TYPE_CHECKING:
+    from simulator.program.communicators import Flow, FoldedCommunicators
     from simulator.program.pricing import ClassPricing
     from simulator.program.rank_builder import RankBuilder
     from simulator.program.setting import Setting
@@ -22,20 +24,22 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Every transfer between two chunks on different stages, as one of its ends takes part in it.
+    """Every message of a pair of ranks between two chunks on different stages, as one of its ends takes part in it.
 
-    `direction`: F (activations) or B (their gradients). `part`: of the model, that receives. `sender` and `receiver`
-    are rank classes; `size` is in bytes, per GPU.
+    `direction`: F (activations) or B (their gradients). `part`: of the model, that receives.
     """
 
     direction: str
     source: Place
     part: int
-    size: float
+    axis: str
+    flow: Flow
     phases: tuple[Phase, ...]
     lanes: tuple[str, ...]
-    sender: int
-    receiver: int
+
+
+Ways = tuple[Way, ...]
+"""Side by side, all that a rank sends or receives of one tensor: one, where stages have equal degrees."""
 
 
 @dataclass(slots=True)
@@ -61,34 +65,34 @@ class PipelineTraffic:
         """Requests matter, and are not made only when nothing is left to compute."""
         return self.setting.request is not None and self.setting.plan.schedule_name == "interleaved"
 
-    def arrival(self, direction: str, chunk: int, pack: Pack | None) -> Way | None:
-        """How the input of a forward, or the output gradient of a backward, comes; None if from no other stage."""
+    def arrival(self, direction: str, chunk: int, pack: Pack | None) -> Ways:
+        """How the input of a forward, or the output gradient of a backward, comes; nothing if from no other stage."""
         source = self._peer(chunk, -1 if direction == "F" else +1)
-        return None if source is None else self._way(direction, source, (self.stage, chunk), pack)
+        return () if source is None else self._ways(direction, source, (self.stage, chunk), pack)
 
-    def departure(self, direction: str, chunk: int, pack: Pack | None) -> Way | None:
-        """How what an action makes goes on; None if to no other stage."""
+    def departure(self, direction: str, chunk: int, pack: Pack | None) -> Ways:
+        """How what an action makes goes on; nothing if to no other stage."""
         target = self._peer(chunk, +1 if direction == "F" else -1)
-        return None if target is None else self._way(direction, (self.stage, chunk), target, pack)
+        return () if target is None else self._ways(direction, (self.stage, chunk), target, pack)
 
-    def receive(self, way: Way, micro_batch: int, last: int | None) -> int:
+    def receive(self, ways: Ways, micro_batch: int, last: int | None) -> list[int]:
         """Take part in a transfer to this stage, whose `last` compute task so far is given."""
         deps = [] if last is None or not self.setting.receives_late else [last]
-        if self.setting.request is not None:
-            deps = self._request(way, micro_batch, deps)
-        return self._join(way, micro_batch, deps)
+        if self.setting.request is None:
+            return [self._join(way, micro_batch, deps) for way in ways]
+        return [self._join(way, micro_batch, self._request(way, micro_batch, deps)) for way in ways]
 
-    def send(self, way: Way, micro_batch: int, after: Sequence[int]) -> int:
+    def send(self, ways: Ways, micro_batch: int, after: Sequence[int]) -> list[int]:
         """Take part in a transfer from this stage, once the tasks `after` have ended."""
-        return self._join(way, micro_batch, after)
+        return [self._join(way, micro_batch, after) for way in ways]
 
     def _join(self, way: Way, micro_batch: int, deps: Sequence[int]) -> int:
-        setting = self.setting
-        self.rank.extra += setting.software.p2p_overhead
-        key = (way.direction, way.sender, way.source, micro_batch)
+        setting, flow = self.setting, way.flow
+        self.rank.extra += setting.software.p2p_overhead * flow.count
+        key = (way.direction, way.axis, flow.alike, way.source, micro_batch)
         task = setting.draft.meet(key, self.pricing.rank_class, way.lanes, way.phases, deps, micro_batch)
         if setting.request is not None:
-            setting.draft.connect(task, way.sender, way.receiver)
+            setting.draft.connect(task, flow.sender, flow.receiver)
         return task
 
     def _request(self, way: Way, micro_batch: int, deps: list[int]) -> list[int]:
@@ -100,7 +104,7 @@ class PipelineTraffic:
             deps = [] if before is None else [before]
         phase = Phase("pp", "request", 0.0, latency=setting.request or 0.0)
         task = setting.draft.add(rank_class, (), (phase,), deps, micro_batch)
-        setting.draft.connect(task, rank_class, way.sender)
+        setting.draft.connect(task, rank_class, way.flow.sender)
         return [task]
 
     def _peer(self, chunk: int, step: int) -> Place | None:
@@ -108,19 +112,47 @@ class PipelineTraffic:
         found = self.setting.placement.neighbour(self.stage, chunk, step)
         return None if found is None or found[0] == self.stage else found
 
-    def _way(self, direction: str, source: Place, target: Place, pack: Pack | None) -> Way:
-        setting, sends = self.setting, source[0] == self.stage
-        axis = setting.pair_axis(source[0], target[0])
-        communicators, place = self.pricing.communicators, 0 if sends else 1
-        _, classes = communicators.group(axis, self.pricing.rank_class, place)
+    def _ways(self, direction: str, source: Place, target: Place, pack: Pack | None) -> Ways:
+        setting, place = self.setting, 0 if source[0] == self.stage else 1
         parts = [setting.placement.parts[stage][chunk] for stage, chunk in (source, target)]
-        size = setting.boundary_bytes_of(pack)[min(parts)]
-        transfer = communicators.transfer(axis, "send_recv", size, self.pricing.rank_class, place)
         label = "activation" if direction == "F" else "gradient"
-        # An empty tensor still tells the receiver that it may go on.
-        empty = (Phase("pp", label, 0.0),)
-        phases = empty if transfer is None else transfer_phases(transfer, "pp", label, ())
-        lane = f"pp-{'send' if sends else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
-        if axis != ("pair+1" if direction == "F" else "pair-1"):
-            lane += f"-{axis[4:]}"  # another peer, which does not wait for the usual one
-        return Way(direction, source, parts[1], size, phases, (lane,), classes[0], classes[-1])
+        lane = f"pp-{'send' if place == 0 else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
+        communicators, found = self.pricing.communicators, []
+        for axis, size in boundary(setting, source[0], target[0], min(parts), pack):
+            for index, one in enumerate(
+                self.pricing.communicators.flows(axis, self.pricing.rank_class, place)
+            ):
+                lanes = (lane + _apart(direction, axis, index),)
+                phases = _phases(communicators, axis, size, one, label)
+                found.append(Way(direction, source, parts[1], axis, one, phases, lanes))
+        return tuple(found)
+
+
+def exchange_ends(
+    setting: Setting, pricing: ClassPricing, stage: int, lane: str, deps: Sequence[int]
+) -> list[int]:
+    """Both ends of the pipeline send each other their gradients of a shared embedding, after the tasks `deps`."""
+    communicators, rank_class, ends = pricing.communicators, pricing.rank_class, (0, setting.plan.pp - 1)
+    found = []
+    for source, target in (ends, ends[::-1]):
+        for axis, size in tied(setting, source, target):
+            for index, flow in enumerate(communicators.flows(axis, rank_class, 0 if stage == source else 1)):
+                phases = _phases(communicators, axis, size, flow, "reduce tied embedding")
+                lanes, key = (f"{lane} {axis} {index}",), ("tied", axis, flow.alike)
+                found.append(setting.draft.meet(key, rank_class, lanes, phases, deps))
+    return found
+
+
+def _phases(
+    communicators: FoldedCommunicators, axis: str, size: float, flow: Flow, label: str
+) -> tuple[Phase, ...]:
+    transfer = communicators.flow(axis, size, flow.group)
+    # An empty tensor still tells the receiver that it may go on.
+    return (Phase("pp", label, 0.0),) if transfer is None else transfer_phases(transfer, "pp", label, ())
+
+
+def _apart(direction: str, axis: str, index: int) -> str:
+    """What tells the lane of a message from those of others, for which it does not wait."""
+    if axis == ("pair+1" if direction == "F" else "pair-1"):
+        return ""
+    return f"-{axis[4:]}" if axis.startswith(("pair+", "pair-")) else f" {axis} {index}"

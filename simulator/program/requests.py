@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 
-from simulator.program.communicators import Request
+from simulator.program.communicators import OWN_AXES, Request
+from simulator.program.crossings import boundary, tied
 from simulator.program.exchange import exchanges
 from simulator.program.handing_out import messages
 from simulator.program.offload import offload_requests
@@ -15,18 +17,26 @@ from simulator.program.units import Placed, Unit, content_of, identity
 from simulator.workloads.operators import Collective
 
 
-def requests(setting: Setting) -> Iterator[Request]:
-    """Every distinct (axis, operation, bytes) of the step."""
+def requests(settings: Iterable[Setting]) -> Iterator[Request]:
+    """Every (axis, operation, bytes) of the step; `settings` of all stages."""
+    for setting in settings:
+        for axis, op, size in _of_setting(setting):
+            if setting.view is not None and axis not in OWN_AXES:
+                axis = setting.view.layout.axis_at(axis, setting.view.stage)
+            yield axis, op, size
+
+
+def _of_setting(setting: Setting) -> Iterator[Request]:
     packs = setting.distinct_packs
-    every = [content for pack in packs for stage in setting.content_of(pack) for content in stage]
+    every = [one for pack in packs for stage in setting.stages for one in setting.content_of(pack)[stage]]
     placed = {identity([one]): one for content in every for one in content.layers}
     for one in placed.values():
         yield from _of_layer(one)
-    full = [content for stage in setting.content for content in stage]
+    full = [content for stage in setting.stages for content in setting.content[stage]]
     units = {content_of(unit): unit for chunk in full for unit in (*chunk.units, chunk.whole)}
     shared = {request for unit in units.values() for request in _of_unit(setting, unit)}
     if setting.hands_out_messages:
-        shared |= {request for stage in range(setting.plan.pp) for request in _handed_out(setting, stage)}
+        shared |= {request for stage in setting.stages for request in _handed_out(setting, stage)}
     yield from sorted(shared)
     yield from offload_requests(setting)
     yield from server_requests(setting)
@@ -66,25 +76,24 @@ def _handed_out(setting: Setting, stage: int) -> Iterator[Request]:
 
 def _of_pipeline(setting: Setting) -> Iterator[Request]:
     """What stages send one another."""
-    packs = setting.distinct_packs
-    for size in dict.fromkeys(size for pack in packs for size in setting.boundary_bytes_of(pack)):
-        for axis in _pair_axes(setting):
-            yield axis, "send_recv", size
-        if setting.scatter > 1:
-            yield "tp", "all_gather", size * setting.scatter
-    if setting.tied_bytes:
+    placement = setting.placement
+    for pack in setting.distinct_packs:
+        for source, chunk, step in product(setting.stages, range(setting.num_chunks), (1, -1)):
+            peer = placement.neighbour(source, chunk, step)
+            if peer is None or peer[0] == source:
+                continue
+            target, part = peer[0], placement.parts[source][chunk]
+            between = min(part, part + step)
+            for axis, size in boundary(setting, source, target, between, pack):
+                yield axis, "send_recv", size
+            if setting.scatter > 1:
+                yield "tp", "all_gather", setting.boundary_bytes_of(pack)[between] * setting.scatter
+    if setting.tied_bytes and not setting.ends_differ:
         yield "tied", "all_reduce", setting.tied_bytes
-    for size in filter(None, map(setting.twin_bytes, range(setting.plan.pp))):
+    elif setting.tied_bytes:
+        ends = (0, setting.plan.pp - 1)
+        for source, target in (ends, ends[::-1]):
+            if source in setting.stages:
+                yield from ((axis, "send_recv", size) for axis, size in tied(setting, source, target))
+    for size in filter(None, map(setting.twin_bytes, setting.stages)):
         yield "twins", "all_reduce", size
-
-
-def _pair_axes(setting: Setting) -> list[str]:
-    """Every axis on which neighbouring parts exchange, in both directions."""
-    placement, found = setting.placement, {}
-    for stage, held in enumerate(placement.parts):
-        for chunk in range(len(held)):
-            for step in (1, -1):
-                peer = placement.neighbour(stage, chunk, step)
-                if peer is not None and peer[0] != stage:
-                    found[setting.pair_axis(stage, peer[0])] = True
-    return list(found)

@@ -14,16 +14,31 @@ from simulator.program.sharding import owned_parameters
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit
 from simulator.ranks.grid import Grid
+from simulator.ranks.layout import Layout
+from simulator.ranks.unequal import UnequalStages
 from simulator.workloads.layers import Layer, Shard
 from simulator.workloads.micro_batches import MicroBatch, Pack, pack_at, packed
 from simulator.workloads.modules.vocabulary import shareable
 from simulator.workloads.operation import Operation
 from simulator.workloads.synchronisation import offsets
+from simulator.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class StageView:
+    """The stage of which a setting tells, where stages have unequal degrees: of which job, among which others."""
+
+    stage: int
+    job: Workload
+    layout: UnequalStages
 
 
 @dataclass
 class Setting(Choices):
-    """The workload on the grid: what stands on each stage, and what its ranks run."""
+    """The workload on the grid: what stands on each stage, and what its ranks run.
+
+    Where stages have unequal degrees, each has a setting: the workload as it sees it, on a grid of its own degrees.
+    """
 
     grid: Grid
     num_micro_batches: int
@@ -45,6 +60,8 @@ class Setting(Choices):
     """What each group runs in each micro-batch where that differs (`Workload.data`)."""
     parts: tuple[float, ...] = ()
     """Size of the shard of each slot (place along cp, then dp) over the mean, where they differ."""
+    view: StageView | None = None
+    """None where all stages see the same."""
     expected: float | None = None
     """Seconds that whoever dealt documents to groups expected of the micro-batches."""
     draft: Draft = field(init=False, repr=False)
@@ -54,6 +71,23 @@ class Setting(Choices):
     )
     _boundaries: dict[Pack | None, list[float]] = field(init=False, repr=False, default_factory=dict)
     _shards: dict[tuple[Shard, Pack], Shard] = field(init=False, repr=False, default_factory=dict)
+
+    # --- job ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def job(self) -> Workload:
+        """The workload as it was described."""
+        return self.workload if self.view is None else self.view.job
+
+    @property
+    def layout(self) -> Layout:
+        """All ranks of the job."""
+        return self.grid if self.view is None else self.view.layout
+
+    @property
+    def stages(self) -> Sequence[int]:
+        """The pipeline stages of which this tells."""
+        return range(self.plan.pp) if self.view is None else (self.view.stage,)
 
     # --- layers ------------------------------------------------------------------------------------------------------
 
@@ -134,6 +168,11 @@ class Setting(Choices):
         if not self.workload.model.tied or self.placement.ends_meet:
             return 0.0
         return shareable(self.content[0][0].layers[0].layer, self.shard) * self.reduction_size
+
+    @property
+    def ends_differ(self) -> bool:
+        """Whether first and last stage have unequal degrees, so that they split a shared embedding differently."""
+        return self.view is not None and not self.view.layout.alike(0, self.plan.pp - 1)
 
     def twin_bytes(self, stage: int) -> float:
         """Bytes of a stage's gradients that it adds up with the stage that holds the same parts.

@@ -117,17 +117,15 @@ class Step:
         """Forward; backward, all of it or (I) only what the stage before waits for; or what that left for later (W)."""
         setting, micro_batch = self.setting, action.micro_batch
         one = self.passes.of(action)
-        arrived = []
-        if one.arrival is not None:
-            arrived.append(self.pipeline.receive(one.arrival, micro_batch, self._last))
+        arrived = self.pipeline.receive(one.arrival, micro_batch, self._last)
         last = self._run_units(one, self._take_blockers() + arrived, action)
-        if one.departure is not None:
+        if one.departure:
             after = [last] if last >= 0 else []
             if setting.software.backward_awaits_reduction and self._reduces_now(action):
                 after = self.gradients.reductions + after
             sent = self.pipeline.send(one.departure, micro_batch, after)
             if not setting.overlaps_pipeline and setting.request is None:
-                self.blockers.append(sent)  # with requests, the host's socket takes it in
+                self.blockers += sent  # with requests, the host's socket takes it in
         self.pipeline.behind.append(self._last)
 
     def _beside(self, actions: Sequence[Action]) -> Iterator[tuple[Action, Action | None]]:
@@ -157,9 +155,7 @@ class Step:
         running: list[tuple[Pass, Stream]] = []
         for action in (backward, forward):
             found = self.passes.of(action)
-            needs = list(blockers)
-            if found.arrival is not None:
-                needs.append(self.pipeline.receive(found.arrival, action.micro_batch, self._last))
+            needs = blockers + self.pipeline.receive(found.arrival, action.micro_batch, self._last)
             if action.op == "F" and setting.gathers_ahead:
                 needs += self.parameters.gathered_chunk(found.content)
             pieces = self.passes.pieces(found)
@@ -169,10 +165,9 @@ class Step:
         self.history.append(self._last)
         for found, stream in running:
             self._remember(found.content.whole, found.direction, (stream.first, stream.last))
-            if found.departure is not None:
-                sent = self.pipeline.send(found.departure, stream.micro_batch, [self._last])
-                if not setting.overlaps_pipeline and setting.request is None:
-                    self.blockers.append(sent)
+            sent = self.pipeline.send(found.departure, stream.micro_batch, [self._last])
+            if not setting.overlaps_pipeline and setting.request is None:
+                self.blockers += sent
             self.pipeline.behind.append(self._last)
 
     def _remember(self, unit: Unit, direction: str, ran: tuple[int, int]) -> None:

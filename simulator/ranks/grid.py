@@ -165,6 +165,10 @@ class Grid:
         index[self.ranks] = np.broadcast_to(position.reshape(view), shape)
         return index
 
+    def axis_at(self, axis: str, stage: int) -> str:
+        """The name of an axis for the groups of one stage: that of the others' too."""
+        return axis
+
     def groups(self, axis: str) -> Ranks:
         """Process groups of an axis, shape [groups, size]; members in ascending rank order of the axis."""
         tp, cp, dp, pp = self.tensor, self.cp, self.dp, self.pp
@@ -194,6 +198,15 @@ class Grid:
             return self.groups("dp")[:, order].reshape(-1, self.size(axis))
         if axis == "world":
             return np.arange(self.world, dtype=np.int64)[None, :]
+        if axis.startswith("pair"):
+            return self.pipeline_pairs(int(axis[4:]))
+        if axis == "tied":
+            return self.ranks[..., [0, -1]].reshape(-1, 2)
+        if axis == "twins":  # stages that hold the same parts of the model (DualPipe)
+            half = pp // 2
+            return np.stack([self.ranks[..., :half], self.ranks[..., : half - 1 : -1]], axis=-1).reshape(
+                -1, 2
+            )
         if axis == "model":
             return self.ranks.transpose(1, 2, 3, 0).reshape(cp * dp, pp * tp)
         plane = self.ranks.transpose(0, 3, 2, 1).reshape(tp * pp, dp * cp)

@@ -35,10 +35,13 @@ def title(prediction: Prediction, available: int | None = None) -> str:
 def plan_line(prediction: Prediction) -> str:
     """The plan in one line; what is at its simplest setting is left out."""
     workload, setting = prediction.workload, prediction.built.setting
-    plan, grid = workload.plan, setting.grid
+    plan = workload.plan
     degrees = {"tp": plan.tp, "pp": plan.pp, "vpp": plan.vpp, "cp": plan.cp, "ep": plan.ep}
     parts = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
-    parts.append(f"dp {grid.dp}")
+    if plan.stages:
+        parts.append("stages " + " | ".join(f"tp {stage.tp} dp {stage.dp}" for stage in plan.stages))
+    else:
+        parts.append(f"dp {setting.grid.dp}")
     if plan.zero:
         parts.append(f"zero {plan.zero}")
     parts.append(f"micro-batch {plan.micro_batch} × {setting.num_micro_batches}")

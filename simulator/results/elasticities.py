@@ -74,8 +74,9 @@ class Elasticities:
 
     def _find_pricing(self, rank_class: int, name: str) -> ClassPricing:
         built = self.built
-        pricing, setting = built.pricings[rank_class], built.setting
-        operations = list(setting.operations(built.stage_of_class[rank_class], setting.packs_of(rank_class)))
+        pricing, stage = built.pricings[rank_class], built.stage_of_class[rank_class]
+        setting = built.settings[stage]
+        operations = list(setting.operations(stage, setting.packs_of(rank_class)))
         gpus = tuple([(_faster(gpu, name), calibration) for gpu, calibration in pricing.gpus])
         changed = replace(pricing, gpus=gpus, clocks=(1.0,) * len(gpus), known={})
         products, streaming, waiting = changed.load(operations)
@@ -96,7 +97,7 @@ class Elasticities:
 
     def _transfer(self, transfer: Transfer) -> tuple[Shares, Shares]:
         """Of its latency, and of its work."""
-        key = (transfer.axis, transfer.op, transfer.size)
+        key = (transfer.groups, transfer.op, transfer.size)
         if key not in self._transfers:
             self._transfers[key] = self._find_transfer(transfer)
         return self._transfers[key]
@@ -105,7 +106,7 @@ class Elasticities:
         """By the closed form for the slowest shape of group, as far as this is limited by the same links."""
         name = self._limit(transfer.draws)
         model = self.built.communicators.communicators
-        shape = max(model.shapes(transfer.axis)[0], key=lambda shape: sum(self._parts(transfer, shape)))
+        shape = max(model.shapes(transfer.groups)[0], key=lambda shape: sum(self._parts(transfer, shape)))
         now, shares = self._parts(transfer, shape), []
         inside = "nvlink" if name == "host_link" else name
         if inside not in LINKS:

@@ -139,12 +139,12 @@ def memory_report(built: Built, timeline: Timeline) -> MemoryReport:
 
 def _host_memory(built: Built, timeline: Timeline) -> HostMemory:
     """The fullest host, if its GPUs are all of the fullest stage: state that rests there, activations that wait."""
-    setting, topology = built.setting, built.communicators.communicators.topology
+    topology = built.communicators.communicators.topology
     node = topology.nodes[0]
     waiting = _waiting_bytes(built, timeline)
     state = []
-    for stage in setting.content:
-        layers = [placed.layer for content in stage for placed in content.layers]
+    for stage, setting in enumerate(built.settings):
+        layers = [placed.layer for content in setting.content[stage] for placed in content.layers]
         state.append(host_state(layers, setting.workload, setting.shard, setting.grid.world))
     capacity = node.cpu.memory if node.cpu is not None else 0.0
     return HostMemory((max(state) + waiting) * node.num_gpus, capacity)

@@ -31,7 +31,7 @@ def predict(
     peak = step * peak_flops(built)
     use = utilization(built, timeline, step)
     watts = power(cluster, use["gpu"])
-    gpus = built.setting.grid.world
+    gpus = built.setting.layout.world
     low, high = bounds(step, built)
     return Prediction(
         step_time_s=step,

@@ -67,7 +67,7 @@ class Prediction:
 
     @property
     def workload(self) -> Workload:
-        return self.built.setting.workload
+        return self.built.setting.job
 
     @cached_property
     def critical_path(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.costs.memory import state_rule
 from simulator.simulation import simulate
 from simulator.sweeps.given_plans import bounds_of
-from simulator.workloads.plan_checks import WORKLOAD_CHECKS
+from simulator.workloads.plan_checks import workload_faults
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
@@ -155,8 +155,8 @@ def _senseless(cluster: Cluster, workload: Workload) -> bool:
     """The plan cannot run on the cluster, or shards over one rank."""
     plan = workload.plan
     shares_nothing = plan.zero > 0 and plan.data_parallel(cluster.num_gpus) * plan.cp == 1
-    broken = any(True for check in WORKLOAD_CHECKS for _ in check(workload))
-    return shares_nothing or broken or bool(workload.faults_on(cluster.num_gpus))
+    broken = workload_faults(workload) or workload.faults_on(cluster.num_gpus)
+    return shares_nothing or bool(broken)
 
 
 def _remedy(change: Change, prediction: Prediction) -> Remedy:

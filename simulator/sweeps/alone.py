@@ -181,7 +181,7 @@ class AloneCommunicators:
     def groups(self, grid: Grid, axis: str) -> AloneGroups:
         key = (grid, axis)
         if key not in self._by_axis:
-            members = self._members(grid, axis)
+            members = grid.groups(axis)
             same = (members.shape[1], members.tobytes())
             if same not in self._by_members:
                 self._by_members[same] = AloneGroups(
@@ -189,14 +189,6 @@ class AloneCommunicators:
                 )
             self._by_axis[key] = self._by_members[same]
         return self._by_axis[key]
-
-    @staticmethod
-    def _members(grid: Grid, axis: str) -> Ints:
-        if axis.startswith("pair"):
-            return grid.pipeline_pairs(int(axis[4:]))
-        if axis == "tied":
-            return grid.ranks[..., [0, -1]].reshape(-1, 2)
-        return grid.groups(axis)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ def unbounded(workload: Workload) -> tuple[str, str] | None:
     plan = workload.plan
     if workload.data is not None:
         return "data", "micro-batches of unequal documents have"
+    if plan.stages:
+        return "plan.stages", "stages of unequal degrees have"
     if plan.table_memory != "hbm":
         return "plan.table_memory", f"tables in {plan.table_memory} memory have"
     if not plan.synchronisation.has_bound:

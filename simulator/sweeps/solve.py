@@ -16,7 +16,7 @@ from simulator.description.faults import DescriptionError, KeyFaults
 from simulator.simulation import simulate
 from simulator.sweeps.changes import Design
 from simulator.sweeps.objectives import Constraint, value_of
-from simulator.workloads.plan_checks import WORKLOAD_CHECKS
+from simulator.workloads.plan_checks import workload_faults
 
 SAMPLES = 9
 TOLERANCE = 1e-3
@@ -123,8 +123,7 @@ def _whole_numbers(design: Design, key: str, low: float, high: float) -> list[fl
 
 def _runs(design: Design) -> bool:
     """Whether no check refuses the plan."""
-    faults = (fault for check in WORKLOAD_CHECKS for fault in check(design.workload))
-    return not any(True for _ in faults) and not design.workload.faults_on(design.cluster.num_gpus)
+    return not workload_faults(design.workload) and not design.workload.faults_on(design.cluster.num_gpus)
 
 
 def _gpu_counts(design: Design, low: float, high: float) -> list[float]:

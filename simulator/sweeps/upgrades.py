@@ -11,7 +11,7 @@ from simulator.simulation import simulate
 from simulator.sweeps.changes import Design
 from simulator.sweeps.given_plans import bounds_of
 from simulator.workloads.plan import Plan
-from simulator.workloads.plan_checks import WORKLOAD_CHECKS
+from simulator.workloads.plan_checks import workload_faults
 
 TIMES = 2.0
 """How many times better a part of the hardware gets."""
@@ -130,8 +130,7 @@ def _single_changes(plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _runs(design: Design, plan: Plan) -> bool:
     job = design.workload.model_copy(update={"plan": plan})
-    faults = (fault for check in WORKLOAD_CHECKS for fault in check(job))
-    return not any(True for _ in faults) and not job.faults_on(design.cluster.num_gpus)
+    return not workload_faults(job) and not job.faults_on(design.cluster.num_gpus)
 
 
 def _told(change: Mapping[str, Any]) -> str:

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def for_job(cluster: Cluster, workload: Workload) -> Cluster:
-    """The cluster, or the largest part of it that the plan can run on (its dp where it gives one).
+    """The cluster, or the largest part of it that the plan can run on (of its own size where it gives dp).
 
     The whole cluster where no part will do, so that its faults are the ones reported.
     """
     if not workload.faults_on(cluster.num_gpus):
         return cluster
     plan = workload.plan
-    most = cluster.num_gpus // plan.model_ranks
-    for replicas in range(most, 0, -1) if plan.dp is None else (plan.dp,):
-        gpus = replicas * plan.model_ranks
+    replica, most = plan.model_ranks, cluster.num_gpus
+    sizes = range(most - most % replica, 0, -replica) if plan.num_ranks is None else (plan.num_ranks,)
+    for gpus in sizes:
         if gpus <= cluster.num_gpus and not workload.faults_on(gpus):
             try:
                 return cluster.scaled(gpus=gpus)

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from simulator.description.base import Description, Named
 from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
 from simulator.workloads.fully_sharded import FullySharded
+from simulator.workloads.stage_degrees import StageDegrees
 from simulator.workloads.synchronisation import Synchronisation
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
@@ -191,6 +192,12 @@ class Plan(Named):
         description="Blocks of each stage, or virtual stage in order; auto: as even in time as embedding and head "
         "allow; an even split if left out.",
     )
+    stages: tuple[StageDegrees, ...] = Field(
+        default=(),
+        description="tp and dp of each pipeline stage where they differ, instead of plan.tp and plan.dp. A micro-batch "
+        "has as many samples at every stage: micro_batch on each replica of the stage with the most, and more on those "
+        "of others.",
+    )
     replica_batches: Literal["even", "proportional", "balanced"] | tuple[int, ...] = Field(
         default="even",
         description="Micro-batches of each data-parallel replica: as many for all; by the peak of their GPUs; so that "
@@ -303,12 +310,19 @@ class Plan(Named):
     @classmethod
     def _one_degree_for_all_stages(cls, value: object) -> object:
         if isinstance(value, list | tuple):
-            raise ValueError("needs one number: all pipeline stages have the same degrees")
+            raise ValueError("needs one number; degrees that differ by pipeline stage are plan.stages")
         return value
 
     @property
+    def num_ranks(self) -> int | None:
+        """GPUs of the job; None where as many replicas as there is room for."""
+        if self.stages:
+            return self.cp * sum(stage.tp * stage.dp for stage in self.stages)
+        return None if self.dp is None else self.model_ranks * self.dp
+
+    @property
     def model_ranks(self) -> int:
-        """GPUs of one replica."""
+        """GPUs of one replica, where all stages have as many."""
         return self.tensor_ranks * self.cp * self.pp
 
     @property

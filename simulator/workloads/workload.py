@@ -15,9 +15,10 @@ from simulator.workloads.model import FAMILIES, Model
 from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.packing import Row, attended, counted
 from simulator.workloads.plan import Plan, Precision
-from simulator.workloads.plan_checks import WORKLOAD_CHECKS, cluster_faults
+from simulator.workloads.plan_checks import cluster_faults, workload_faults
 from simulator.workloads.plan_warnings import WARNINGS
 from simulator.workloads.routing import Routing
+from simulator.workloads.stage_degrees import samples, seen_from
 
 
 class Workload(Named):
@@ -41,16 +42,27 @@ class Workload(Named):
     @model_validator(mode="after")
     def _check(self) -> Self:
         faults = [(f"model.{key}", message) for key, message in self.model.faults()]
-        raise_if_any(faults or [fault for check in WORKLOAD_CHECKS for fault in check(self)])
+        raise_if_any(faults or workload_faults(self))
         return self
+
+    @property
+    def by_stage(self) -> tuple[Workload, ...]:
+        """The workload as each pipeline stage sees it: the workload itself, once, where all see the same."""
+        plan = self.plan
+        views = (seen_from(plan, stage) for stage in range(len(plan.stages)))
+        return tuple(self.model_copy(update={"plan": view}) for view in views) or (self,)
 
     def faults_on(self, num_gpus: int) -> list[tuple[str, str]]:
         """Why the plan cannot run on that many GPUs: (key, message) pairs, empty if it can."""
         return cluster_faults(self, num_gpus)
 
     def warnings_on(self, num_gpus: int, flash: str | None) -> list[tuple[str, str]]:
-        """What in the plan has no or a surprising effect; `flash` is the software's kernel, None if it has none."""
-        return [found for warn in WARNINGS for found in warn(self, flash, num_gpus)]
+        """What in the plan has no or a surprising effect at all stages; `flash`: the software's kernel, or None."""
+        views = [
+            [found for warn in WARNINGS for found in warn(view, flash, num_gpus)] for view in self.by_stage
+        ]
+        everywhere = set.intersection(*({key for key, _ in view} for view in views))
+        return [(key, message) for key, message in views[0] if key in everywhere]
 
     def num_micro_batches(self, num_gpus: int) -> int:
         """Micro-batches that each replica runs per step; the last may lack rows, with `data`.
@@ -59,6 +71,8 @@ class Workload(Named):
         """
         if self.deals:
             return len(self.documents)
+        if self.plan.stages:
+            return self.global_batch // samples(self.plan)
         together = self.plan.micro_batch * self.plan.contributing(num_gpus)
         return self.global_batch // together if self.data is None else -(-len(self.rows) // together)
 

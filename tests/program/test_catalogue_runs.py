@@ -21,6 +21,7 @@ RUNS = {
     "vit-l16": ("hgx-h100-cluster", 16, True, "compute"),
     "whisper-large-v3": ("hgx-h100-cluster", 16, True, "dp"),
     "lm1b-lstm": ("titan-xp-cluster", 48, True, "dp"),
+    "mpt-30b-two-generations": ("mixed-a100-v100", 64, True, "pp"),
     "transformer-1t": ("dgx-a100-superpod", 1024, False, "tp"),
 }
 

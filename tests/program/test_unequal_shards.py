@@ -105,8 +105,3 @@ def test_search_refuses_unequal_shards() -> None:
     machine = cluster(4, 1, 1)
     with pytest.raises(DescriptionError, match="search compares plans of equal shards"):
         search(machine, shared_out([1, 2, 3, 4]), objective("step_time", machine))
-
-
-def test_degrees_by_stage_are_refused_with_the_reason() -> None:
-    with pytest.raises(ValueError, match="all pipeline stages have the same degrees"):
-        workload(tp=[2, 1])

@@ -33,6 +33,7 @@ GPUS = {
     "llama2-70b": 128,
     "bloom-176b": 384,
     "mpt-30b": 64,
+    "mpt-30b-two-generations": 64,
     "transformer-1t": 1024,
     "mixtral-8x7b": 32,
     "qwen3-30b-a3b": 16,

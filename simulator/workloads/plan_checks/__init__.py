@@ -33,6 +33,7 @@ from simulator.workloads.plan_checks.sharding import (
     check_unsharded,
     check_zero,
 )
+from simulator.workloads.plan_checks.stages import check_stage_ranks, check_stages, seen_by_stages
 from simulator.workloads.plan_checks.tables import check_dealt_tables, check_tables
 
 if TYPE_CHECKING:
@@ -73,7 +74,22 @@ CLUSTER_CHECKS: tuple[Callable[[Workload, int], Faults], ...] = (
 )
 
 
+def workload_faults(workload: Workload) -> list[tuple[str, str]]:
+    """All faults of the plan whatever the cluster; stages that do not fit together hide what follows from it."""
+    wrong = list(check_stages(workload))
+    return wrong or list(seen_by_stages(workload, _workload_faults))
+
+
 def cluster_faults(workload: Workload, num_gpus: int) -> list[tuple[str, str]]:
     """All faults of the plan on that many GPUs; a wrong product of degrees hides what follows from it."""
-    wrong = list(check_ranks(workload, num_gpus))
-    return wrong or [fault for check in CLUSTER_CHECKS[1:] for fault in check(workload, num_gpus)]
+    product = check_stage_ranks if workload.plan.stages else check_ranks
+    wrong = list(product(workload, num_gpus))
+    return wrong or list(seen_by_stages(workload, lambda view: _cluster_faults(view, num_gpus)))
+
+
+def _workload_faults(workload: Workload) -> Faults:
+    return (fault for check in WORKLOAD_CHECKS for fault in check(workload))
+
+
+def _cluster_faults(workload: Workload, num_gpus: int) -> Faults:
+    return (fault for check in CLUSTER_CHECKS[1:] for fault in check(workload, num_gpus))
