@@ -16,9 +16,10 @@ finds the phases again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.engine.dominance import dominated
 from simulator.engine.fair_sharing import alone
@@ -48,12 +49,31 @@ class Demand:
         self.resources = tuple([resource for resource, _ in draws])
 
 
+class Pace(NamedTuple):
+    """Seconds from the start of a chain at which the work of each step begins and ends, at known rates.
+
+    `stops`: steps whose rates are not known (they count as taking what they would alone).
+    """
+
+    work_at: list[float]
+    ends: list[float]
+    stops: Sequence[int] = ()
+
+    def until(self, step: int) -> int:
+        """The first step from `step` on whose rate is not known, or the number of steps."""
+        stops = self.stops
+        if not stops or stops[-1] < step:
+            return len(self.ends)
+        return stops[bisect_left(stops, step)]
+
+
 class Chain:
     """A run of phases as steps. Step k: `delays[k]` seconds, then `works[k]` units of `demands[k]`.
 
     `work_at[k]` and `ends[k]` are the coordinates at which its work begins and ends; `phase_ends` are those of the
     ends of the original phases. `resources` are the shared ones that any step draws on; the chain `varies` if the
-    capacity of one of them changes at some time.
+    capacity of one of them changes at some time. `solo`: its pace alone, at the capacities after `solo_epoch`
+    changes; the coordinates themselves unless the chain varies.
     """
 
     __slots__ = (
@@ -63,9 +83,8 @@ class Chain:
         "phase_ends",
         "phases",
         "resources",
-        "solo_ends",
+        "solo",
         "solo_epoch",
-        "solo_work_at",
         "varies",
         "work_at",
         "works",
@@ -81,9 +100,7 @@ class Chain:
         self.ends: list[float] = []
         self.resources: tuple[int, ...] = ()
         self.varies = False
-        # Like `work_at` and `ends`, at the capacities after `solo_epoch` changes; the same lists unless it `varies`.
-        self.solo_work_at = self.work_at
-        self.solo_ends = self.ends
+        self.solo = Pace(self.work_at, self.ends)
         self.solo_epoch = -1
 
     def add_step(self, delay: float, work: float, demand: Demand | None, work_at: float, end: float) -> None:
@@ -97,19 +114,25 @@ class Chain:
         """Seconds it takes alone after `epoch` capacity changes; infinite if it would stall."""
         if self.varies and self.solo_epoch != epoch:
             self.solo_epoch = epoch
-            self._tabulate(capacities)
-        return self.solo_ends[-1]
+            demands = {demand for demand in self.demands if demand is not None}
+            self.solo = self.pace({one: alone(capacities, one.draws, one.cap) for one in demands})
+        return self.solo.ends[-1]
 
-    def _tabulate(self, capacities: Sequence[float]) -> None:
-        self.solo_work_at, self.solo_ends = [], []
+    def pace(self, rates: Mapping[Demand, float]) -> Pace:
+        """When its steps begin and end at these rates of work, as far as they are known."""
+        work_at, ends, stops = list[float](), list[float](), list[int]()
         time = 0.0
-        for delay, work, demand in zip(self.delays, self.works, self.demands, strict=True):
+        for step, (delay, work, demand) in enumerate(zip(self.delays, self.works, self.demands, strict=True)):
             time += delay
-            self.solo_work_at.append(time)
+            work_at.append(time)
             if demand is not None:
-                rate = alone(capacities, demand.draws, demand.cap)
+                rate = rates.get(demand)
+                if rate is None:
+                    stops.append(step)
+                    rate = demand.nominal_rate
                 time += work / rate if rate > 0.0 else inf
-            self.solo_ends.append(time)
+            ends.append(time)
+        return Pace(work_at, ends, stops)
 
 
 class Chains:

@@ -29,20 +29,27 @@ class EngineOptions:
     private: resources used by one task at a time never reach the solver. dominance: nor do those that can
     never be the limit, since another with the same users always is first. merge_phases: equal neighbours are
     one step. solo_chains: a task whose resources nobody else touches is one event, however many phases it
-    has. incremental: only the affected component is solved. cache: rates of recurring sets of flows are
-    remembered.
+    has. company: so is one that never slows down those beside it, until they change. incremental: only the
+    affected component is solved. cache: rates of recurring sets of flows are remembered.
     """
 
     private: bool = True
     dominance: bool = True
     merge_phases: bool = True
     solo_chains: bool = True
+    company: bool = True
     incremental: bool = True
     cache: bool = True
 
 
 PLAIN = EngineOptions(
-    private=False, dominance=False, merge_phases=False, solo_chains=False, incremental=False, cache=False
+    private=False,
+    dominance=False,
+    merge_phases=False,
+    solo_chains=False,
+    company=False,
+    incremental=False,
+    cache=False,
 )
 """No savings: the reference that the others must equal."""
 
@@ -54,7 +61,11 @@ def execute(program: Program, *, trace: bool = False, options: EngineOptions | N
     Raises ProgramError if the program makes no sense, DeadlockError if some tasks can never end.
     """
     check_program(program)
-    return _Execution(program, options or EngineOptions(), trace).run()
+    execution = _Execution(program, options or EngineOptions(), trace)
+    try:
+        return execution.run()
+    finally:
+        execution.let_go()
 
 
 class _Execution:
@@ -90,6 +101,7 @@ class _Execution:
             self._on_flow_end,
             self._wake,
             solo_chains=options.solo_chains,
+            company=options.company,
             incremental=options.incremental,
             cache=options.cache,
         )
@@ -113,6 +125,13 @@ class _Execution:
             num_events=self._clock.num_events(),
             num_solves=self._sharing.network.num_solves,
         )
+
+    def let_go(self) -> None:
+        """Frees all of it at once: owners and the callbacks that hold them would wait for the garbage collector."""
+        self._end_callbacks.clear()
+        self._settle_callbacks.clear()
+        self._sharing.let_go()
+        del self._sharing
 
     def _settle(self) -> None:
         """Starts what can start at this instant, then lets the shared resources settle."""

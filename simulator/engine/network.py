@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
-from simulator.engine.chains import Chain, Demand
-from simulator.engine.clock import Alarm, Clock
+from simulator.engine.chains import Chain, Demand, Pace
+from simulator.engine.clock import Alarm, Callbacks, Clock
 from simulator.engine.fair_sharing import max_min
 
 ROUNDING = 1e-14
@@ -25,19 +25,22 @@ Else work that ends as the capacity falls to zero might be left with a last bit 
 class Flow:
     """A running task that draws on shared resources: where it is in its chain, and how fast it advances.
 
-    Either alone (`is_solo`: `alarm` is its end, `origin` the time at which its solo coordinate was zero), or
-    in the delay of step `step` (`alarm` and `finish` are the end of the delay), or working on it in the
-    network (no alarm; `remaining` units were left at time `updated`).
+    Either at a known `pace` to its end (`alarm`; it would have begun at `origin`), or in the delay of step `step`
+    (`alarm` and `finish` are the end of the delay), or working on it in the network (no alarm; `remaining` units were
+    left at time `updated`). `delay`: seconds left of one, between two of these. `beside`: the pace that it last had
+    beside others, or would have had but for its present step.
     """
 
     __slots__ = (
         "alarm",
+        "beside",
         "chain",
+        "delay",
         "finish",
         "is_logged",
-        "is_solo",
         "log",
         "origin",
+        "pace",
         "rate",
         "remaining",
         "step",
@@ -50,7 +53,9 @@ class Flow:
         self.chain = chain
         self.is_logged = is_logged
         self.step = 0
-        self.is_solo = False
+        self.pace: Pace | None = None
+        self.beside: Pace | None = None
+        self.delay = 0.0
         self.alarm: Alarm | None = None
         self.origin = 0.0
         self.remaining = 0.0
@@ -110,9 +115,9 @@ class Network:
         self.capacities = capacities
         self.num_solves = 0
         self._clock = clock
-        self._callbacks = [on_end]
+        self.callbacks: Callbacks = [on_end]
         self._incremental = incremental
-        self._cache: dict[tuple[int, ...], list[float]] | None = {} if cache else None
+        self._cache: dict[tuple[tuple[Demand, int], ...], list[float]] | None = {} if cache else None
         self._users: list[dict[Demand, None]] = [{} for _ in capacities]
         self._changed: list[int] = []  # resources from which the affected components are reached
         self._mark = 0  # number of the present `solve`
@@ -139,6 +144,7 @@ class Network:
         if demand.flows:
             self._changed.append(demand.resources[0])
         else:
+            demand.component = None
             for resource in demand.resources:
                 del self._users[resource][demand]
             self._changed.extend(demand.resources)
@@ -149,30 +155,42 @@ class Network:
         if self._cache is not None:
             self._cache.clear()
 
-    def solve(self) -> None:
-        """Sets the rates of all flows affected by what has changed since the last time."""
+    def solve(self) -> Iterable[int]:
+        """Sets the rates of all flows affected by what has changed since the last time; returns their resources."""
         changed, self._changed = self._changed, []
         if not self._incremental:
-            changed = [resource for resource, users in enumerate(self._users) if users]
-            everything = {demand for resource in changed for demand in self._users[resource]}
+            resources = range(len(self._users))
+            everything = {demand for resource in resources for demand in self._users[resource]}
             if everything:
                 self._solve_together(sorted(everything, key=lambda demand: demand.index))
-            return
+            return resources
         self._mark += 1
+        met: list[int] = []
         for resource in changed:
             if self._marks[resource] != self._mark:
-                component = self._component(resource)
+                front = [resource]
+                component = self._component(front)
+                met += front
                 if component:
                     self._solve_together(component)
+        return met
 
-    def _component(self, resource: int) -> list[Demand]:
-        """Demands connected to `resource` and not met before in this `solve`, by index."""
+    def reached(self, resources: Iterable[int]) -> list[Demand]:
+        """Demands at work that hang together with any of `resources`, by index."""
+        self._mark += 1
+        return self._component(list(resources))
+
+    def _component(self, front: list[int]) -> list[Demand]:
+        """Demands that hang together with the resources `front`, to which all others met are added.
+
+        By index; without those that were met before under the present mark.
+        """
         mark, marks, users = self._mark, self._marks, self._users
-        marks[resource] = mark
+        for resource in front:
+            marks[resource] = mark
         found: list[Demand] = []
-        front = [resource]
-        while front:
-            for demand in users[front.pop()]:
+        for resource in front:  # which grows
+            for demand in users[resource]:
                 if demand.mark != mark:
                     demand.mark = mark
                     found.append(demand)
@@ -188,7 +206,8 @@ class Network:
         component = Component(demands)
         now = self._clock.now
         soonest, first = inf, 0
-        for demand, rate in zip(demands, self._rates(demands), strict=True):
+        rates = self.rates([(demand, len(demand.flows)) for demand in demands])
+        for demand, rate in zip(demands, rates, strict=True):
             if demand.component is not None:
                 demand.component.is_current = False
             demand.component = component
@@ -198,7 +217,7 @@ class Network:
                 if flow.finish <= soonest and (flow.finish < soonest or flow.task < first):
                     soonest, first = flow.finish, flow.task
         if soonest < inf:
-            self._clock.at(soonest, first, Alarm(self._callbacks, component))
+            self._clock.at(soonest, first, Alarm(self.callbacks, component))
 
     def _set_rate(self, flow: Flow, rate: float, now: float) -> None:
         flow.remaining = flow.left_at(now)
@@ -211,25 +230,26 @@ class Network:
         if flow.is_logged:
             flow.note(now, flow.coordinate(flow.remaining))
 
-    def _rates(self, demands: list[Demand]) -> Iterable[float]:
-        """Rates of the flows of each demand; n flows of one demand are one that draws n times as much."""
+    def rates(self, together: list[tuple[Demand, int]]) -> list[float]:
+        """Rates of the flows of each (demand, how many); n flows of one demand are one that draws n times as much."""
         if self._cache is None:
-            return self._filled(demands)
-        key = tuple([x for demand in demands for x in (demand.index, len(demand.flows))])
+            return self._filled(together)
+        key = tuple(together)
         rates = self._cache.get(key)
         if rates is None:
-            rates = self._cache[key] = self._filled(demands)
+            rates = self._cache[key] = self._filled(together)
         return rates
 
-    def _filled(self, demands: list[Demand]) -> list[float]:
+    def _filled(self, together: list[tuple[Demand, int]]) -> list[float]:
         self.num_solves += 1
         draws = [
             demand.draws
-            if len(demand.flows) == 1
-            else tuple((resource, amount * len(demand.flows)) for resource, amount in demand.draws)
-            for demand in demands
+            if count == 1
+            else tuple((resource, amount * count) for resource, amount in demand.draws)
+            for demand, count in together
         ]
-        return max_min(self.capacities, draws, [d.weight for d in demands], [d.cap for d in demands])
+        weights, caps = [one.weight for one, _ in together], [one.cap for one, _ in together]
+        return max_min(self.capacities, draws, weights, caps)
 
 
 def _index(demand: Demand) -> int:

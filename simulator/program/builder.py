@@ -38,10 +38,14 @@ from simulator.workloads.workload import Workload
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """`fold`: simulate interchangeable ranks once. `collapse`: chains that meet nobody become one task."""
+    """`fold`: simulate interchangeable ranks once. `collapse`: chains that meet nobody become one task.
+
+    `merge`: so do launches that nobody can be waiting for.
+    """
 
     fold: bool = True
     collapse: bool = True
+    merge: bool = True
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def blueprint(
 ) -> Blueprint:
     """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
     plan, topology = workload.plan, build_topology(cluster)
-    settings = _settings(cluster, workload, software, library, options.collapse)
+    settings = _settings(cluster, workload, software, library, options)
     setting, pp = settings[0], plan.pp
     groups = communicators(cluster, setting.layout, library)
     setting.parts = _parts(setting, topology)
@@ -145,7 +149,7 @@ def _settings(
     workload: Workload,
     software: SoftwareProfile,
     library: CollectiveCalibration,
-    collapse: bool,
+    options: BuildOptions,
 ) -> list[Setting]:
     """By stage: one object, where all have equal degrees."""
     grids = [Grid.of(view.plan, cluster.num_gpus) for view in workload.by_stage]
@@ -157,7 +161,8 @@ def _settings(
             software=software,
             grid=grid,
             num_micro_batches=count,
-            collapse=collapse,
+            collapse=options.collapse,
+            merge=options.merge,
             threads=library.threads or 1,
             request=library.request,
             num_nodes=cluster.total_nodes,

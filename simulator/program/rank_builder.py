@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from simulator.program import host_copies
 from simulator.program.chains import Chain, Launches, Transfer, idle_phase, joined, transfer_phases
+from simulator.program.launching import FreeHost, launches
 from simulator.program.program import Phase
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ class RankBuilder:
         default_factory=dict
     )  # lanes; none where others take part
     taken: dict[str, list[float]] = field(default_factory=dict)  # seconds of collectives by lane and thread
+    host: FreeHost = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.host = FreeHost(self.rank_class, 0.0 if self.setting.merges_launches else inf)
 
     def run(
         self, chain: Chain, deps: Iterable[int], micro_batch: int = -1, name: str = ""
@@ -59,6 +65,7 @@ class RankBuilder:
         else:
             host = self._launch(chain, micro_batch)
             needs = list(deps) if host is None else [*deps, host]
+            self.host.compute(chain)
         lanes = self._lanes(chain)
         if lanes:
             task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
@@ -141,11 +148,26 @@ class RankBuilder:
             left = spare - chain.head.host
             self.wait_for(self.sync if left > 0.0 else [], max(0.0, left))
             return None
-        number = micro_batch if self.follows else -1  # a host that waits for nobody repeats nothing
-        phases = (idle_phase(seconds),)
-        host = self.setting.draft.add(self.rank_class, ("host",), phases, self.sync, number)
+        sync = self.sync
         self.wait_for([])
-        return host
+        if not self.host.waits_for(sync):
+            if not self.host.launch(seconds):
+                return None
+            seconds = self.host.take()
+        number = micro_batch if self.follows else -1  # a host that waits for nobody repeats nothing
+        return self._occupy_host(launches(seconds), sync, number)
+
+    def _occupy_host(self, phases: tuple[Phase, ...], deps: Sequence[int], micro_batch: int = -1) -> int:
+        """A task of the host, behind all its launches so far."""
+        self.launch_rest()
+        self.host.task = self.setting.draft.add(self.rank_class, ("host",), phases, deps, micro_batch)
+        return self.host.task
+
+    def launch_rest(self) -> None:
+        """What nobody waits for is launched by the time the host goes on to something else, or ends the step."""
+        if self.host.pending:
+            phases = launches(self.host.take())
+            self.host.task = self.setting.draft.add(self.rank_class, ("host",), phases)
 
     def host_work(
         self, label: str, seconds: float, deps: Sequence[int] = (), kind: str = "launch"
@@ -153,8 +175,10 @@ class RankBuilder:
         """Time the host spends on something else (scheduling a transfer, data, logging)."""
         if seconds <= 0.0:
             return None
-        phase = Phase(kind, label, 0.0, latency=seconds)
-        return self.setting.draft.add(self.rank_class, ("host",), (phase,), [*self.sync, *deps])
+        needs = [*self.sync, *deps]
+        if not self.host.waits_for(needs):
+            self.host.launched += seconds
+        return self._occupy_host((Phase(kind, label, 0.0, latency=seconds),), needs)
 
     def communicate(
         self,

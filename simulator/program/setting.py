@@ -43,6 +43,7 @@ class Setting(Choices):
     grid: Grid
     num_micro_batches: int
     collapse: bool = True
+    merge: bool = True
     num_scheduled: int = field(init=False, default=0)
     """Micro-batches per step that the program under construction really runs (see `steady_state`)."""
     replica_counts: tuple[int, ...] = field(init=False, default=())
@@ -88,6 +89,11 @@ class Setting(Choices):
     def stages(self) -> Sequence[int]:
         """The pipeline stages of which this tells."""
         return range(self.plan.pp) if self.view is None else (self.view.stage,)
+
+    @property
+    def merges_launches(self) -> bool:
+        """Whether launches that nobody waits for are one task: in a whole step, of which nothing must repeat itself."""
+        return self.merge and self.num_steps == 1 and self.num_scheduled == self.num_micro_batches
 
     # --- layers ------------------------------------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class Step:
         for index, actions in enumerate(rounds(setting.schedule, self.stage, plan.pp, *steps)):
             self.number = index // updates
             self._round(actions, begins_step=index % updates == 0)
+        self.rank.launch_rest()
 
     def _round(self, actions: Round, begins_step: bool) -> None:
         """Actions up to an update, and the update."""

@@ -34,7 +34,7 @@ def phases(draw: st.DrawFn, num_resources: int) -> Phase:
         draws=draws,
         latency=draw(st.sampled_from(LATENCIES)),
         cap=draw(st.sampled_from(caps)),
-        weight=draw(st.sampled_from((1.0, 1.0, 2.0, 0.3))),
+        weight=draw(st.sampled_from((1.0, 1.0, 2.0, 0.3, 1e-9))),
     )
 
 

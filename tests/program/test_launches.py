@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.engine import execute
-from simulator.program.builder import blueprint, build
+from simulator.program.builder import BuildOptions, blueprint, build
 from simulator.program.pricing import ClassPricing
 from simulator.program.track import chain_of
+from simulator.results.breakdown import breakdown
 from simulator.workloads.operators import Gemm, aligned
 from tests.program.scenarios import LIBRARY, cluster, software, workload
+from tests.program.test_folding_is_exact import scenarios
 
 
 def pricing(**profile: Any) -> ClassPricing:
@@ -76,3 +78,34 @@ def test_attention_over_odd_heads_is_unaligned_and_nothing_else_of_the_block_is(
     batched = {operation.what.batch > 1 for operation in products if not operation.what.aligned}
     assert batched == {True}
     assert sum(operation.what.batch > 1 for operation in products) == 6
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenarios(), st.sampled_from([1e-6, 5e-6, 3e-5]))
+def test_launches_that_nobody_waits_for_can_be_one_task(
+    scenario: tuple[Any, Any, Any], launch: float
+) -> None:
+    machine, job, profile = scenario
+    profile = profile.model_copy(
+        update={"launch": launch, "launch_backward": launch, "step_overhead": 1e-3, "call": 1e-5}
+    )
+    merged, plain = (
+        build(machine, job, profile, LIBRARY, BuildOptions(merge=merge)) for merge in (True, False)
+    )
+    ours, reference = execute(merged.program), execute(plain.program)
+    assert ours.makespan == pytest.approx(reference.makespan, rel=1e-9)
+    for rank_class in range(len(plain.program.rank_classes)):
+        theirs = breakdown(plain.program, reference, rank_class)
+        close = pytest.approx(theirs, rel=1e-9, abs=1e-9 * reference.makespan)
+        assert breakdown(merged.program, ours, rank_class) == close
+
+
+def test_a_host_far_ahead_has_one_launch_for_all_that_follow() -> None:
+    job = workload(sequence_length=4096, hidden=1024, pp=2, global_batch=32)
+    sizes = []
+    for merge in (True, False):
+        built = build(
+            cluster(2, 1, 1), job, software(launch=1e-6, call=1e-6), LIBRARY, BuildOptions(merge=merge)
+        )
+        sizes.append(sum(task.kind == "launch" for task in built.program.tasks))
+    assert sizes[0] < 10 < sizes[1] / 5
