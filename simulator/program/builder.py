@@ -20,7 +20,7 @@ from simulator.hardware.topology import Topology, build_topology
 from simulator.program import shares
 from simulator.program.chains import Chain
 from simulator.program.communicators import Communicators, FoldedCommunicators
-from simulator.program.dealing import Costs, Dealer, halves, seconds_of
+from simulator.program.dealing import Costs, Dealer, halves
 from simulator.program.dealing_costs import GivenCosts, priced, room_of, samples, sharding_seconds
 from simulator.program.draft import Draft
 from simulator.program.pricing import ClassPricing
@@ -193,7 +193,7 @@ def _dealt(
 
     `setting` is used up for prices. Raises DescriptionError where a document finds no room.
     """
-    workload, grid = setting.workload, setting.grid
+    workload, grid, pp = setting.workload, setting.grid, setting.plan.pp
     dealing, longest = workload.plan.dealing, max(workload.documents)
     widths = (grid.cp,) if dealing.groups == "static" else halves(grid.cp)
     capacity = min(gpu.memory.total for gpu in topology.hardware)
@@ -208,15 +208,15 @@ def _dealt(
         costs, floor = GivenCosts(dealing.costs), 0.0
     else:
         setting.packs = samples(widths, room, longest, grid.dp * grid.cp)
-        pricings = _pricings([setting], groups.fold(requests([setting])), topology)
+        pricings = _pricings([setting] * pp, groups.fold(requests([setting])), topology)
         costs = priced(setting, pricings, widths, room, longest)
         floor = max(sharding_seconds(setting, pricing) for pricing in pricings)
-    dealer = Dealer(grid.dp * grid.cp, widths, room, costs, floor)
+    dealer = Dealer(grid.dp * grid.cp, widths, room, costs, floor, pp)
     step = dealer.deal(workload.documents, dealing.groups, dealing.rule)
     packs = (
         tuple(Pack(width, (lengths,) if lengths else ()) for width, lengths in one.groups) for one in step
     )
-    return tuple(packs), seconds_of(step)
+    return tuple(packs), dealer.seconds(step)
 
 
 def _pricings(

@@ -35,7 +35,9 @@ MOST_DIVISIONS = 4096
 MOST_TRIED = 48
 """Divisions to which documents are really dealt, of each micro-batch."""
 MORE_MICRO_BATCHES = 3
-"""How many micro-batches more than the fewest that fit are tried."""
+"""How many micro-batches more than the fewest that fit are tried; in a pipeline, than the best number so far."""
+STEPS_OF = 4
+"""In a pipeline, numbers of micro-batches that are tried grow by one in so many."""
 GRID = 96
 """Times at which the lower bound is looked up."""
 
@@ -68,7 +70,8 @@ class NoRoom(ValueError):
 class Dealer:
     """`num_gpus` GPUs in groups of `widths` (each a multiple of the one before), each with room for `room` tokens.
 
-    `floor`: seconds that a micro-batch takes at least, because something else does.
+    `floor`: seconds that a micro-batch takes at least, because something else does. `stages`: of a pipeline, each of
+    which takes a micro-batch's seconds for it.
     """
 
     num_gpus: int
@@ -76,6 +79,7 @@ class Dealer:
     room: int
     costs: Costs
     floor: float = 0.0
+    stages: int = 1
 
     def deal(self, documents: Iterable[int], groups: str, rule: str = "balanced") -> list[Dealt]:
         """The micro-batches of a step.
@@ -92,18 +96,32 @@ class Dealer:
             )
         if rule == "best_fit":
             wide = [width for width in widths if lengths[0] <= width * self.room]
-            return min((self._filled(lengths, width) for width in wide), key=seconds_of)
+            return min((self._filled(lengths, width) for width in wide), key=self.seconds)
         best: list[Dealt] = []
-        fewest, tries = -(-sum(lengths) // (self.num_gpus * self.room)), 0
-        for count in range(fewest, len(lengths) + 1):
+        tries = 0
+        for count in self._counts(lengths):
             chunks = in_chunks(lengths, count)
             for found in self._candidates(chunks, groups, widths):
-                if not best or seconds_of(found) < seconds_of(best) * (1 - 1e-12):
-                    best = found
+                if not best or self.seconds(found) < self.seconds(best) * (1 - 1e-12):
+                    best, tries = found, tries if self.stages == 1 else 0
             tries += bool(best)
             if tries > MORE_MICRO_BATCHES:
                 break
         return best
+
+    def seconds(self, step: Iterable[Dealt]) -> float:
+        """Seconds expected of all micro-batches."""
+        return seconds_of(step, self.stages)
+
+    def _counts(self, lengths: Sequence[int]) -> Iterator[int]:
+        """Numbers of micro-batches to try, from the fewest that may fit.
+
+        A pipeline gains by many more, so that they come in larger steps the more there are.
+        """
+        count = -(-sum(lengths) // (self.num_gpus * self.room))
+        while count <= len(lengths):
+            yield count
+            count += 1 if self.stages == 1 else max(1, count // STEPS_OF)
 
     def _candidates(
         self, chunks: Sequence[Sequence[int]], groups: str, widths: Sequence[int]
@@ -235,9 +253,14 @@ def halves(widest: int) -> tuple[int, ...]:
     return tuple(2**i for i in range(widest.bit_length()))
 
 
-def seconds_of(step: Iterable[Dealt]) -> float:
-    """Seconds expected of all micro-batches."""
-    return sum(one.seconds for one in step)
+def seconds_of(step: Iterable[Dealt], stages: int = 1) -> float:
+    """Seconds expected of micro-batches that go through so many stages: all through one, the longest through the rest.
+
+    Exact for a line of stages that are equally fast, in whatever order jobs of unequal length come (a proportionate
+    flow shop, Pinedo, Scheduling).
+    """
+    times = [one.seconds for one in step]
+    return sum(times) + (stages - 1) * max(times, default=0.0)
 
 
 def in_chunks(lengths: Sequence[int], count: int) -> list[list[int]]:

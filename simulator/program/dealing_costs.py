@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.costs.memory import gradient_copies, stage_state
+from simulator.costs.memory import chunks_in_flight, gradient_copies, stage_state
 from simulator.program.optimizer import parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
@@ -98,7 +98,7 @@ def _half(pack: Pack) -> Pack:
 def priced(
     setting: Setting, pricings: Iterable[ClassPricing], widths: Sequence[int], room: int, longest: int
 ) -> PricedCosts:
-    """Prices of the slowest GPU among `pricings`."""
+    """Prices of the slowest GPU among `pricings`, of whichever pipeline stage."""
     constant: dict[int, float] = {}
     per_token = {}
     pricings = list(pricings)
@@ -119,8 +119,9 @@ def priced(
 
 
 def _compute_seconds(setting: Setting, pricing: ClassPricing, pack: Pack) -> float:
-    """Kernels, and the exchanges between them, of one micro-batch."""
-    placed = [one for content in setting.content_of(pack)[0] for one in content.layers]
+    """Kernels, and the exchanges between them, of one micro-batch on the stage of the GPU."""
+    stage = int(pricing.communicators.stages[pricing.rank_class])
+    placed = [one for content in setting.content_of(pack)[stage] for one in content.layers]
     counts: dict[tuple[int, int], int] = {}
     for one in placed:
         counts[id(one.layer), id(one.shard)] = counts.get((id(one.layer), id(one.shard)), 0) + 1
@@ -138,7 +139,7 @@ def sharding_seconds(setting: Setting, pricing: ClassPricing) -> float:
     if not setting.shards_parameters:
         return 0.0
     gather = reduce = 0.0
-    for content in setting.content[0]:
+    for content in setting.content[int(pricing.communicators.stages[pricing.rank_class])]:
         for unit in content.units:
             for direction in ("forward", "backward"):
                 for axis, count in gathers(setting, unit, direction):
@@ -153,29 +154,34 @@ def sharding_seconds(setting: Setting, pricing: ClassPricing) -> float:
 
 
 def room_of(setting: Setting, capacity: float, widths: Sequence[int]) -> int:
-    """Tokens of a micro-batch that fit each GPU beside the state, the fewest over all widths; 0 if none do."""
-    return min(_room(setting, capacity, width) for width in widths)
+    """Tokens of a micro-batch that fit each GPU beside the state, the fewest over widths and stages; 0 if none do."""
+    return min(_room(setting, capacity, width, stage) for width in widths for stage in range(setting.plan.pp))
 
 
-def _room(setting: Setting, capacity: float, width: int) -> int:
+def _room(setting: Setting, capacity: float, width: int, stage: int) -> int:
     """By halving: more tokens never need less memory."""
+
+    def fits(tokens: int) -> bool:
+        return memory_of(setting, width, tokens, stage) <= capacity
+
     low, high = 0, 1
-    while memory_of(setting, width, high) <= capacity:
+    while fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if memory_of(setting, width, middle) <= capacity else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-def memory_of(setting: Setting, width: int, tokens: int) -> float:
+def memory_of(setting: Setting, width: int, tokens: int, stage: int = 0) -> float:
     """Peak bytes of a GPU with that many tokens of a micro-batch, as the program's ledger has it, or a little more.
 
-    Backward frees layer by layer: while one runs, it and all before it hold their activations. Under ZeRO-3 its
-    parameters are gathered, those that are prefetched are on their way, and its gradients are whole, as are those of
-    the layer behind it, which are being summed.
+    Backward frees layer by layer: while one runs, it and all before it hold their activations, and in a pipeline other
+    micro-batches hold all of theirs, as many as can be in flight. Under ZeRO-3 its parameters are gathered, those that
+    are prefetched are on their way, and its gradients are whole, as are those of the layer behind it, which are being
+    summed.
     """
-    (content,) = setting.content_of(Pack(width, ((tokens * width,),)))[0]
+    (content,) = setting.content_of(Pack(width, ((tokens * width,),)))[stage]
     layers, software = [placed.layer for placed in content.layers], setting.software.memory
     world = setting.grid.world
     state = stage_state(layers, setting.workload, setting.shard, world, setting.longest_part).total
@@ -183,7 +189,9 @@ def memory_of(setting: Setting, width: int, tokens: int) -> float:
     units = content.units if setting.shards_parameters else (content.whole,)
     gathered = [_gathered_bytes(setting, unit) for unit in units]
     ahead, resharded = setting.plan.zero3.prefetch, setting.plan.zero3.reshard_after_forward
-    held = most = 0.0
+    pp, many = setting.plan.pp, 4 * setting.plan.pp + 1
+    others = chunks_in_flight(setting.plan.schedule_name, stage, pp, many, 1) - 1
+    held, most = others * content.whole.activation_bytes, 0.0
     for place, unit in enumerate(units):
         held += unit.activation_bytes
         coming = sum(gathered[max(0, place - ahead) : place]) * (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simulator.description import DescriptionError, load
 from simulator.engine.engine import execute
 from simulator.program.builder import BuildOptions, build
-from simulator.program.dealing import Dealer, NoRoom, halves, in_chunks, seconds_of
+from simulator.program.dealing import Dealer, Dealt, NoRoom, halves, in_chunks, seconds_of
 from simulator.results.data_use import data_use
 from simulator.results.memory import memory_report
 from simulator.results.utilization import executed_flops
@@ -158,6 +158,34 @@ def test_divisions_of_many_gpus_stay_few_and_keep_those_of_one_width(num_gpus: i
         assert tuple(num_gpus // width if i == place else 0 for i in range(6)) in found
 
 
+@QUICK
+@given(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=12), st.integers(1, 6), st.randoms())
+def test_micro_batches_pass_equal_stages_in_the_seconds_expected(
+    times: list[float], stages: int, order: Any
+) -> None:
+    """Each stage takes up a micro-batch when it and the stage before are done with what they had."""
+    expected = seconds_of([Dealt((), time) for time in times], stages)
+    order.shuffle(times)
+    done = [0.0] * stages
+    for time in times:
+        before = 0.0
+        for stage in range(stages):
+            before = done[stage] = max(done[stage], before) + time
+    assert done[-1] == pytest.approx(expected, rel=1e-9)
+
+
+@QUICK
+@given(documents=MANY, stages=st.sampled_from([2, 4, 8]))
+def test_a_pipeline_is_dealt_more_micro_batches_and_never_expects_more_of_them(
+    documents: list[int], stages: int
+) -> None:
+    alone = Dealer(4, (1, 2, 4), 60, Quadratic())
+    step = replace(alone, stages=stages).deal(documents, "adaptive")
+    flat = alone.deal(documents, "adaptive")
+    assert seconds_of(step, stages) <= seconds_of(flat, stages) * (1 + 1e-12)
+    assert sorted(n for one in step for _, held in one.groups for n in held) == sorted(documents)
+
+
 # --- in a step -------------------------------------------------------------------------------------------------------
 
 
@@ -169,10 +197,23 @@ def dealt(**changes: Any) -> Any:
     return workload(sequence_length=512, global_batch=24, data=data, **plan)
 
 
+PIPELINES: list[dict[str, Any]] = [
+    {},
+    {"pp": 2, "zero": 1},
+    {"pp": 2, "zero": 3, "schedule": "zb-h1", "cp": 2, "dealing": {"tokens_per_gpu": 256}},
+    {"pp": 4, "zero": 0, "schedule": "gpipe", "cp": 2, "dealing": {"tokens_per_gpu": 256}},
+    {"pp": 2, "zero": 1, "tp": 2, "cp": 2, "sequence_parallel": True, "dealing": {"tokens_per_gpu": 256}},
+]
+
+
 @pytest.mark.parametrize("groups", ["static", "adaptive", "mixed"])
 @pytest.mark.parametrize("exchange", ["all_to_all", "ring", "all_gather"])
-def test_a_dealt_step_computes_every_document_and_folds_exactly(groups: str, exchange: str) -> None:
-    job = dealt(dealing={"groups": groups}, context_exchange=exchange)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_dealt_step_computes_every_document_and_folds_exactly(
+    groups: str, exchange: str, pipeline: dict[str, Any]
+) -> None:
+    dealing = {"groups": groups, **pipeline.get("dealing", {})}
+    job = dealt(**{**pipeline, "dealing": dealing, "context_exchange": exchange})
     times = []
     for fold in (True, False):
         built = build(cluster(2, 4, 1), job, software(), LIBRARY, BuildOptions(fold=fold))
@@ -181,7 +222,7 @@ def test_a_dealt_step_computes_every_document_and_folds_exactly(groups: str, exc
         times.append(timeline.makespan)
     assert times[0] == pytest.approx(times[1], rel=1e-9)
     tokens = [pack.tokens / pack.degree for one in built.setting.packs for pack in one]
-    assert max(tokens) <= 128
+    assert max(tokens) <= job.plan.dealing.tokens_per_gpu
 
 
 @given(seed=st.integers(0, 50))
@@ -208,7 +249,10 @@ def test_exchanges_stay_inside_groups_that_a_node_holds() -> None:
                 assert not any(kind.startswith("nic") for kind in kinds)
 
 
-def test_room_is_what_the_ledger_of_the_step_allows() -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"pp": 2, "cp": 4, "zero": 1, "dealing": {"groups": "static", "rule": "best_fit"}}]
+)
+def test_room_is_what_the_ledger_of_the_step_allows(changes: dict[str, Any]) -> None:
     """Filled to the last token, the fullest GPU holds as much as it has memory, and not more."""
     machine = load("cluster", "hgx-h100-cluster", {"num_nodes": 1})
     data = {"lengths": {"distribution": "fixed", "length": 4096}, "packing": "dealt"}
@@ -230,7 +274,7 @@ def test_room_is_what_the_ledger_of_the_step_allows() -> None:
     }
     from simulator.simulation import simulate
 
-    memory = simulate(machine, load("workload", job)).memory
+    memory = simulate(machine, load("workload", {**job, "plan": {**job["plan"], **changes}})).memory
     assert memory.fits
     assert memory.peak_bytes > 0.93 * memory.capacity_bytes  # documents are whole, and end short of the limit
 
@@ -250,7 +294,8 @@ COSTS = {"quadratic": 1e-9, "linear": 1e-7, "fixed": 0.0, "exchanged": 1e3, "ban
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"pp": 2}, "plan.pp"),
+        ({"pp": 2, "vpp": 2}, "plan.schedule"),
+        ({"pp": 2, "schedule": "gpipe", "dealing": {"tokens_per_gpu": None}}, "plan.schedule"),
         ({"micro_batch": 2}, "plan.micro_batch"),
         ({"attention": "unfused", "context_exchange": "all_gather"}, "plan.attention"),
         ({"context_exchange": "usp", "ulysses": 2}, "plan.context_exchange"),

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from simulator.workloads.workload import Workload
 
 
+_DEALT = ("1f1b", "zb-h1")
+"""Schedules that hold as many micro-batches at a time, and take any number of them, whatever it is."""
+
+
 def check_data(workload: Workload) -> Faults:
     """Documents can be drawn, and model and plan can tell them apart."""
     data, plan, model = workload.data, workload.plan, workload.model
@@ -42,15 +46,23 @@ def check_data(workload: Workload) -> Faults:
 
 
 def check_dealing(workload: Workload) -> Faults:
-    """Groups that documents are dealt to: widths that halve down to one, and no pipeline through them."""
+    """Groups that documents are dealt to: widths that halve down to one; a schedule of any number of micro-batches."""
     plan, data = workload.plan, workload.data
     dealing = plan.dealing
     if not workload.deals or data is None:
         if dealing != Dealing():
             yield "plan.dealing", "is for documents (data with packing: dealt)"
         return
-    if plan.pp > 1:
-        yield "plan.pp", "must be 1 where documents are dealt to groups"
+    if (
+        plan.pp > 1
+        and plan.schedule_name not in _DEALT
+        and (plan.schedule_name != "gpipe" or dealing.tokens_per_gpu is None)
+    ):
+        message = (
+            f"{plan.schedule_name} does not go with dealt documents, which decide their number of micro-batches: "
+            f"use {listing(list(_DEALT))}, or gpipe, which holds all of them, with dealing.tokens_per_gpu"
+        )
+        yield "plan.schedule", message
     if plan.micro_batch > 1:
         yield "plan.micro_batch", "must be 1 where documents are dealt: groups hold tokens, not samples"
     if data.mask == "row" or data.padding == "full":
