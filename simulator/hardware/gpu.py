@@ -29,6 +29,11 @@ class MemoryTier(Description):
     capacity: Bytes = Field(gt=0, description="Bytes per GPU.")
     bandwidth: BytesPerSecond = Field(gt=0, description="Per GPU, reads and writes together.")
     kind: str = Field(default="CXL", description="Technology; not interpreted.")
+    placement: Literal["alike", "update_first"] = Field(
+        default="alike",
+        description="What lies in it of a job that needs it: a part of everything (COMET); or the optimizer's state, "
+        "which only the update uses, and of the rest a part of everything.",
+    )
 
 
 class Memory(Description):
@@ -49,14 +54,29 @@ class Memory(Description):
         """Bytes of both tiers."""
         return self.capacity + (0.0 if self.expansion is None else self.expansion.capacity)
 
-    def bandwidth_for(self, needed: float) -> float:
+    def bandwidth_for(self, needed: float, state: float = 0.0) -> float:
         """Bytes/s of a job of `needed` bytes that are used alike: its share in the expansion moves at that rate.
 
-        Kadiyala et al. 2022 (COMET, arXiv 2211.16648).
+        Kadiyala et al. 2022 (COMET, arXiv 2211.16648). `state` of the bytes only the update uses.
         """
-        if self.expansion is None or needed <= self.capacity:
+        rest = needed - self._set_aside(needed, state)
+        return self._blended(1.0 - self.capacity / rest if rest > self.capacity else 0.0)
+
+    def update_bandwidth(self, needed: float, state: float) -> float:
+        """Bytes/s at which the update reaches its `state`."""
+        aside = self._set_aside(needed, state)
+        return self._blended(aside / state) if aside else self.bandwidth_for(needed, state)
+
+    def _set_aside(self, needed: float, state: float) -> float:
+        """Bytes of the update's state that lie in the expansion so that less of the rest does."""
+        if self.expansion is None or self.expansion.placement == "alike":
+            return 0.0
+        return min(state, max(0.0, needed - self.capacity))
+
+    def _blended(self, outside: float) -> float:
+        """Bytes/s of what lies in the expansion with that share."""
+        if self.expansion is None or not outside:
             return self.bandwidth
-        outside = 1.0 - self.capacity / needed
         return 1.0 / ((1.0 - outside) / self.bandwidth + outside / self.expansion.bandwidth)
 
 

@@ -237,27 +237,39 @@ def _pricings(
         kinds = dict.fromkeys(gpus[other] for other in together)
         stage = int(folded.stages[rank_class])
         setting = settings[stage]
-        limited = [(_holding(setting, topology.hardware[kind], stage), measured[kind]) for kind in kinds]
+        held = [_holding(setting, topology.hardware[kind], stage) for kind in kinds]
+        limited = [(gpu, measured[kind]) for (gpu, _), kind in zip(held, kinds, strict=True)]
         priced = tuple([(gpu, rested(calibration)) for gpu, calibration in limited])
         times = known.setdefault(tuple(id(gpu) for gpu, _ in priced), {})
         pricing = ClassPricing(
-            rank_class, priced, (1.0,) * len(priced), setting.software, folded, known=times
+            rank_class,
+            priced,
+            (1.0,) * len(priced),
+            setting.software,
+            folded,
+            known=times,
+            update_factor=max(factor for _, factor in held),
         )
         packs = setting.packs_of(rank_class)
         pricings.append(pricing.under_power_limit(setting.operations(stage, packs), limited))
     return pricings
 
 
-def _holding(setting: Setting, gpu: GPU, stage: int) -> GPU:
-    """The GPU as kernels of the stage see it: slower where its job spills into the memory's expansion."""
+def _holding(setting: Setting, gpu: GPU, stage: int) -> tuple[GPU, float]:
+    """The GPU as kernels of the stage see it: slower where its job spills into the memory's expansion.
+
+    And the factor by which the update, whose state may lie there first, is slower still.
+    """
     if gpu.memory.expansion is None:
-        return gpu
+        return gpu, 1.0
     layers = [[placed.layer for placed in content.layers] for content in setting.content[stage]]
     needed = stage_memory(
         layers, stage, setting.workload, setting.shard, setting.grid.world, setting.software.memory
     )
-    bandwidth = gpu.memory.bandwidth_for(sum(needed.values()))
-    return gpu.model_copy(update={"memory": gpu.memory.model_copy(update={"bandwidth": bandwidth})})
+    total, state = sum(needed.values()), needed["optimizer"]
+    bandwidth = gpu.memory.bandwidth_for(total, state)
+    memory = gpu.memory.model_copy(update={"bandwidth": bandwidth})
+    return gpu.model_copy(update={"memory": memory}), bandwidth / gpu.memory.update_bandwidth(total, state)
 
 
 def _replica_counts(setting: Setting, pricings: Sequence[ClassPricing]) -> tuple[int, ...]:

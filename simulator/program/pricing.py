@@ -21,7 +21,8 @@ class ClassPricing:
 
     `gpus` are its own and those of the ranks it computes in lockstep with, at full clock; the slowest sets the pace of
     all. `clocks` are the factors by which the power limit of each slows matrix products; `limited` are the GPUs with
-    these limits, as measured. `known`: seconds of kernels on each of `gpus`, which classes with the same GPUs share.
+    these limits, as measured. `update_factor`: by which memory makes the optimizer's kernels slower than others.
+    `known`: seconds of kernels on each of `gpus`, which classes with the same GPUs share.
     """
 
     rank_class: int
@@ -30,6 +31,7 @@ class ClassPricing:
     software: SoftwareProfile
     communicators: FoldedCommunicators
     limited: tuple[tuple[GPU, KernelCalibration], ...] = ()
+    update_factor: float = 1.0
     known: dict[Kernel, tuple[float, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -51,6 +53,8 @@ class ClassPricing:
             self.known[kernel] = times
         if not isinstance(kernel, MemoryBound):
             times = tuple([seconds * clock for seconds, clock in zip(times, self.clocks, strict=True)])
+        elif kernel.op == "optimizer":
+            times = tuple([seconds * self.update_factor for seconds in times])
         return max(times) / self.software.compute_efficiency
 
     def _without_matrix_units(self, kernel: Gemm, efficiency: float) -> float:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from simulator import load_cluster, simulate
 from simulator.costs.memory import StateRule, state_bytes
+from simulator.hardware.cluster import Cluster
 from simulator.hardware.gpu import Memory, MemoryTier
 from simulator.workloads.workload import Workload
+from tests.program.scenarios import node, workload
 
 # COMET (arXiv 2211.16648): 1e12 parameters on 1024 GPUs, ZeRO-2; GB per GPU of the state alone, (MP, DP) → GB.
 COMET = {(8, 128): 264, (16, 64): 139, (32, 32): 76, (64, 16): 45, (128, 8): 29}
@@ -97,3 +99,42 @@ def test_blended_bandwidth_lies_between_the_tiers(needed: float, slow: float) ->
     assert min(slow, 2e12) * (1 - 1e-9) <= blended <= 2e12 * (1 + 1e-9)
     inside = min(1.0, 80e9 / needed)
     assert 1 / blended == pytest.approx(inside / 2e12 + (1 - inside) / slow)
+
+
+def test_state_that_only_the_update_uses_slows_the_update_alone() -> None:
+    """Where it fills the expansion alone, everything else runs as with ample memory."""
+    plan = {"zero": 0, "parameter_dtype": "bf16", "micro_batch": 1, "recompute": "full"}
+    job = workload(layers=4, hidden=1024, global_batch=8, **plan)
+    state = simulate(tiered("alike", 80e9), job).memory
+    fits = state.peak_bytes - 0.5 * state.by_kind["optimizer"]
+    ample, alike, placed = (
+        simulate(tiered(placement, capacity), job)
+        for placement, capacity in (("alike", 80e9), ("alike", fits), ("update_first", fits))
+    )
+    for kind in ("compute", "recompute"):
+        assert placed.breakdown_s[kind] == pytest.approx(ample.breakdown_s[kind], rel=1e-9)
+        assert alike.breakdown_s[kind] > ample.breakdown_s[kind]
+    assert placed.breakdown_s["optimizer"] > alike.breakdown_s["optimizer"] > ample.breakdown_s["optimizer"]
+
+
+def tiered(placement: str, capacity: float) -> Cluster:
+    expansion = {"capacity": 80e9, "bandwidth": 100e9, "placement": placement}
+    memory = {"capacity": capacity, "bandwidth": 2e12, "expansion": expansion}
+    fabric = {"kind": "single_switch", "hop_latency": 5e-7}
+    return Cluster.model_validate(
+        {"name": "tiered", "node": node(8, 8, memory=memory), "num_nodes": 1, "fabric": fabric}
+    )
+
+
+@given(needed=st.floats(1e9, 1e13), part=st.floats(0.0, 1.0), slow=st.floats(1e9, 2e12))
+def test_setting_state_aside_never_slows_what_is_not_the_update(
+    needed: float, part: float, slow: float
+) -> None:
+    def memory(placement: str) -> Memory:
+        tier = MemoryTier.model_validate({"capacity": 1e13, "bandwidth": slow, "placement": placement})
+        return Memory(capacity=80e9, bandwidth=2e12, expansion=tier)
+
+    alike, placed = memory("alike"), memory("update_first")
+    state = part * needed
+    assert placed.bandwidth_for(needed, state) >= alike.bandwidth_for(needed, state) * (1 - 1e-9)
+    assert placed.update_bandwidth(needed, state) <= placed.bandwidth_for(needed, state) * (1 + 1e-9)
