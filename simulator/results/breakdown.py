@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,8 +37,9 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
     """Seconds by kind for one rank class, per step.
 
     While the compute stream runs a task, the phase that runs decides; while it is idle, the most urgent other
-    activity of the rank (`WAITED_FOR`); while there is none, it is a bubble. Kernels' time on tokens that belong to no
-    document is a kind of its own, `padding`, where there is any.
+    activity of the rank (`WAITED_FOR`); while there is none, it is a bubble. A host that launches while the stream
+    idles for another reason is not what it waits for. Kernels' time on tokens that belong to no document is a kind of
+    its own, `padding`, where there is any.
     """
     seconds = dict.fromkeys(KINDS, 0.0)
     compute, others = _tasks_of(program, rank_class)
@@ -50,6 +52,8 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
     gaps, repeated = _gaps(start[order], end[order], horizon), timeline.repetition_of(rank_class)
     for kind in WAITED_FOR:
         tasks = [task for task in others if program.tasks[task].kind == kind]
+        if kind == "launch" and tasks and len(gaps):
+            tasks = _awaited_launches(program, timeline, rank_class, compute[order], tasks)
         if tasks and len(gaps):
             busy = _union(timeline.start[tasks], timeline.end[tasks])
             before = _length(gaps, repeated)
@@ -57,6 +61,41 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
             seconds[kind] += times * (before - _length(gaps, repeated))
     seconds["bubble"] += times * _length(gaps, repeated)
     return {kind: amount / timeline.num_steps for kind, amount in seconds.items()}
+
+
+def _awaited_launches(
+    program: Program, timeline: Timeline, rank_class: int, compute: NDArray[np.int64], launches: list[int]
+) -> list[int]:
+    """Launches that the compute stream idles for: the last that its next task, or what this waits for, waits for."""
+    before = _lane_predecessors(program, rank_class)
+    mine, found = set(launches), {}
+    idle_from = 0.0
+    for task in compute.tolist():
+        waiting = task
+        while timeline.start[waiting] > idle_from:
+            awaited = [*program.tasks[waiting].deps, *before.get(waiting, ())]
+            if not awaited:
+                break
+            waiting = min(awaited, key=lambda other: (-timeline.end[other], other))
+            if timeline.end[waiting] <= idle_from or waiting not in before:
+                break  # for its own stream, or for another rank
+            if waiting in mine:
+                found[waiting] = True
+        idle_from = float(timeline.end[task])
+    return list(found)
+
+
+def _lane_predecessors(program: Program, rank_class: int) -> dict[int, list[int]]:
+    """For the tasks of a class, those before them on its in-order lanes."""
+    before: dict[int, list[int]] = {}
+    for lane, queue in zip(program.lanes, program.queues, strict=True):
+        if lane.rank_class == rank_class and queue:
+            before.setdefault(queue[0], [])
+            for previous, task in pairwise(queue):
+                before.setdefault(task, [])
+                if not lane.first_come:
+                    before[task].append(previous)
+    return before
 
 
 def critical_class(program: Program, timeline: Timeline) -> int:
