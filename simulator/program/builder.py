@@ -123,7 +123,7 @@ def blueprint(
 ) -> Blueprint:
     """Price the plan and fold the ranks. The plan must fit the cluster (`Workload.faults_on` is empty)."""
     plan, topology = workload.plan, build_topology(cluster)
-    settings = _settings(cluster, workload, software, library, options)
+    settings = _settings(cluster, topology, workload, software, library, options)
     setting, pp = settings[0], plan.pp
     groups = communicators(cluster, setting.layout, library)
     setting.parts = _parts(setting, topology)
@@ -146,6 +146,7 @@ def blueprint(
 
 def _settings(
     cluster: Cluster,
+    topology: Topology,
     workload: Workload,
     software: SoftwareProfile,
     library: CollectiveCalibration,
@@ -155,6 +156,7 @@ def _settings(
     grids = [Grid.of(view.plan, cluster.num_gpus) for view in workload.by_stage]
     count = workload.num_micro_batches(cluster.num_gpus)
     layout = UnequalStages(tuple(replace(grid, pp=1) for grid in grids)) if workload.plan.stages else None
+    speeds = () if layout is None else _speeds(layout, topology, workload.precision)
     settings = [
         Setting(
             workload=view,
@@ -166,11 +168,18 @@ def _settings(
             threads=library.threads or 1,
             request=library.request,
             num_nodes=cluster.total_nodes,
-            view=None if layout is None else StageView(stage, workload, layout),
+            view=None if layout is None else StageView(stage, workload, layout, speeds),
         )
         for stage, (view, grid) in enumerate(zip(workload.by_stage, grids, strict=True))
     ]
     return settings if layout is not None else settings * workload.plan.pp
+
+
+def _speeds(layout: UnequalStages, topology: Topology, precision: str) -> tuple[float, ...]:
+    """FLOP/s of the stages, if all GPUs of one are as fast as its slowest."""
+    peak = np.array([gpu.peak(precision) for gpu in topology.hardware])[topology.gpu_hardware]
+    stage = layout.coordinate("pp")
+    return tuple(float(peak[stage == number].min()) * grid.world for number, grid in enumerate(layout.stages))
 
 
 def _parts(setting: Setting, topology: Topology) -> tuple[float, ...]:

@@ -31,6 +31,8 @@ class StageView:
     stage: int
     job: Workload
     layout: UnequalStages
+    speeds: tuple[float, ...]
+    """Of all stages: the peaks of their GPUs, by the slowest of each, added up."""
 
 
 @dataclass
@@ -137,7 +139,8 @@ class Setting(Choices):
     def _placed(self) -> list[list[tuple[Layer, ...]]]:
         """Layers by [stage][chunk]."""
         plan, layers = self.plan, self.workload.model.layers()
-        return chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement)
+        speeds = () if self.view is None else self.view.speeds
+        return chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement, speeds)
 
     def shard_of(self, pack: Pack | None) -> Shard:
         """How a GPU of a group that runs `pack` sees a layer to which recomputation applies."""

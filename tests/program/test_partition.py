@@ -21,14 +21,16 @@ def layer(kind: str, size: int) -> Layer:
     return Layer(f"{kind}{size}", kind, (Timed(size * 1e6, size * 2e6, 0.0),), 0, 0)
 
 
-def slowest(first: list[Layer], blocks: list[Layer], last: list[Layer], counts: list[int]) -> float:
+def slowest(
+    first: list[Layer], blocks: list[Layer], last: list[Layer], counts: list[int], speeds: list[float]
+) -> float:
     loads, start = [], 0
     for count in counts:
         loads.append(sum(cost(one) for one in blocks[start : start + count]))
         start += count
     loads[0] += sum(map(cost, first))
     loads[-1] += sum(map(cost, last))
-    return max(loads)
+    return max(load / speed for load, speed in zip(loads, speeds, strict=True))
 
 
 @settings(deadline=None, max_examples=60)
@@ -36,18 +38,21 @@ def slowest(first: list[Layer], blocks: list[Layer], last: list[Layer], counts: 
     st.lists(st.integers(1, 9), min_size=1, max_size=8),
     st.integers(0, 12),
     st.integers(0, 12),
-    st.integers(1, 4),
+    st.lists(st.sampled_from([1.0, 1.0, 2.0, 2.5]), min_size=1, max_size=4),
 )
-def test_no_other_division_is_faster(sizes: list[int], embedding: int, head: int, num_parts: int) -> None:
+def test_no_other_division_is_faster(
+    sizes: list[int], embedding: int, head: int, speeds: list[float]
+) -> None:
     first = [layer("embedding", embedding)] if embedding else []
     last = [layer("head", head)] if head else []
     blocks = [layer("block", size) for size in sizes]
-    found = balanced(first, blocks, last, num_parts)
+    num_parts = len(speeds)
+    found = balanced(first, blocks, last, num_parts, speeds)
     assert sum(found) == len(blocks)
     cuts = combinations_with_replacement(range(len(blocks) + 1), num_parts - 1)
     others = ([b - a for a, b in zip((0, *cut), (*cut, len(blocks)), strict=True)] for cut in cuts)
-    best = min(slowest(first, blocks, last, counts) for counts in others)
-    assert slowest(first, blocks, last, found) <= best * (1 + 1e-9)
+    best = min(slowest(first, blocks, last, counts, speeds) for counts in others)
+    assert slowest(first, blocks, last, found, speeds) <= best * (1 + 1e-9)
 
 
 def test_a_large_vocabulary_takes_blocks_from_the_last_stage() -> None:

@@ -13,7 +13,9 @@ from pydantic import Field, ValidationError
 
 from simulator.description import DescriptionError
 from simulator.engine.engine import execute
-from simulator.program.builder import BuildOptions, Built, build
+from simulator.program.builder import BuildOptions, Built, blueprint, build
+from simulator.simulation import SimulationOptions
+from simulator.simulation import run as run_blueprint
 from simulator.sweeps.objectives import objective
 from simulator.sweeps.search import search
 from simulator.workloads.layers import Layer, Module, Operation, Parameters, Shard
@@ -104,6 +106,31 @@ def test_folded_equals_unfolded_and_task_by_task(scenario: tuple[Any, Any, Any])
     assert folded == pytest.approx(makespan(scenario, fold=False)[0], rel=1e-9)
     assert folded == pytest.approx(makespan(scenario, collapse=False)[0], rel=1e-9)
     assert sum(built.program.members) == scenario[0].num_gpus
+
+
+def repeated(scenario: tuple[Any, Any, Any], count: int) -> list[tuple[int, float]]:
+    """(tasks, step) of so many micro-batches per stage, with most of them left out and with all."""
+    machine, job, profile = scenario
+    batch = count * job.plan.pp * job.plan.micro_batch * max(stage.dp for stage in job.plan.stages)
+    design = blueprint(machine, job.model_copy(update={"global_batch": batch}), profile, LIBRARY)
+    ran = [run_blueprint(design, SimulationOptions(periodic=periodic)) for periodic in (True, False)]
+    return [(len(built.program.tasks), timeline.makespan) for built, timeline in ran]
+
+
+@settings(QUICK, max_examples=5)
+@given(scenarios(), st.integers(10, 20))
+def test_micro_batches_that_are_left_out_change_nothing(scenario: tuple[Any, Any, Any], count: int) -> None:
+    (_, short), (_, whole) = repeated(scenario, count)
+    assert short == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("degrees", [((2, 1), (1, 2)), ((1, 4), (2, 1)), ((4, 1), (2, 2), (1, 2))])
+def test_unequal_stages_repeat_themselves(degrees: tuple[tuple[int, int], ...]) -> None:
+    machine = cluster(sum(tp * dp for tp, dp in degrees), 1, 1)
+    job = workload(pp=len(degrees), layers=6, stages=stages(*degrees), sequence_parallel=True)
+    (few, short), (many, whole) = repeated((machine, job, software()), 40)
+    assert few < many / 2
+    assert short == pytest.approx(whole, rel=1e-9)
 
 
 @QUICK
@@ -244,6 +271,16 @@ def test_every_stage_holds_what_a_uniform_plan_of_its_degrees_does() -> None:
         assert held == expected
 
 
+def test_auto_gives_a_stage_blocks_by_the_peaks_of_its_gpus() -> None:
+    """312 TFLOP/s on each of 4 GPUs and 125 on each of 2: five blocks to one, where nothing but blocks costs."""
+    machine = mixed_cluster(2, 1, 2, FABRIC)
+    job = shared_out([6, 6], 4, stages=stages((1, 4), (2, 1)))
+    plan = job.plan.model_copy(update={"layers_per_stage": "auto"})
+    built = build(machine, job.model_copy(update={"plan": plan}), software(), FREE)
+    blocks = [len(setting.content[stage][0].layers) for stage, setting in enumerate(built.settings)]
+    assert blocks == [10, 2]
+
+
 TWO = {"pp": 2, "stages": stages((2, 1), (1, 2))}
 
 
@@ -260,7 +297,6 @@ TWO = {"pp": 2, "stages": stages((2, 1), (1, 2))}
             r"plan\.sequence_parallel: needs a stage with tp > 1",
         ),
         ({"order": ["pp", "tp", "cp", "dp"]}, r"plan\.order: pp must be the last"),
-        ({"layers_per_stage": "auto"}, r"plan\.layers_per_stage: does not go with stages of unequal"),
         ({"replica_batches": "balanced"}, r"plan\.replica_batches: does not go with"),
         ({"schedule": "dualpipe", "vpp": 2}, r"plan\.schedule: does not go with"),
         ({"synchronisation": {"scheme": "gossip"}}, r"plan\.synchronisation: does not go with"),
@@ -279,7 +315,7 @@ def test_ranks_and_batch_are_counted_over_all_stages() -> None:
     ((key, message),) = job.faults_on(8)
     assert key == "plan.stages" and message.startswith("tp x dp of the stages: 2 x 1 + 1 x 2 = 4 ranks")
     ((key, message),) = job.faults_on(4)
-    assert key == "global_batch" and message.startswith("7 is not divisible by micro_batch 2 x dp 1 = 2")
+    assert key == "global_batch" and message == "on stage 0: 7 is not divisible by micro_batch 2 x dp 1 = 2"
 
 
 def test_degrees_as_lists_and_search_lead_to_stages() -> None:

@@ -118,6 +118,9 @@ def recipes(cluster: Cluster, workload: Workload) -> list[Recipe]:
     if workload.data is not None:
         message = "recipes are of equal micro-batches; leave data out"
         raise DescriptionError([workload.fault("data", message)])
+    if workload.plan.stages:
+        message = "recipes are of stages of equal degrees; give tp and dp instead"
+        raise DescriptionError([workload.fault("plan.stages", message)])
     software = load_software(workload.plan.software)
     library = library_for(cluster.nodes[0], cluster.software)
     built = blueprint(cluster, workload, software, library, BuildOptions(fold=False)).build()

@@ -48,7 +48,6 @@ def _check_others(workload: Workload) -> Faults:
         "plan.tp_x": plan.tp_x > 1,
         "plan.tp_z": plan.tp_z > 1,
         "plan.replica_batches": plan.replica_batches != "even",
-        "plan.layers_per_stage": plan.layers_per_stage == "auto",
         "plan.zero3.parts": plan.zero3.parts != "even",
         "plan.synchronisation": synchronisation.scheme != "bsp"
         or synchronisation.uses_servers
@@ -72,13 +71,15 @@ def check_stage_ranks(workload: Workload, num_gpus: int) -> Faults:
 
 
 def seen_by_stages(workload: Workload, faults: Callable[[Workload], Faults]) -> Faults:
-    """What breaks rules at any stage, at the keys of the stage; what several break alike only once."""
+    """What breaks rules at any stage, at the keys of the stage; of what several break, the first says so."""
     if not workload.plan.stages:
         yield from faults(workload)
         return
+    found = [list(faults(view)) for view in workload.by_stage]
     first: dict[str, int] = {}
-    for stage, view in enumerate(workload.by_stage):
-        for key, message in faults(view):
+    for stage, mine in enumerate(found):
+        for key, message in mine:
             own = f"plan.stages.{stage}.{key[5:]}" if key in ("plan.tp", "plan.dp") else key
+            everywhere = own != key or all((key, message) in others for others in found)
             if first.setdefault(own, stage) == stage:
-                yield own, message
+                yield own, message if everywhere else f"on stage {stage}: {message}"
