@@ -67,7 +67,8 @@ def test_experts_on_other_nodes_are_reached_four_times_per_layer(load: str) -> N
     dense = 4.0 * sum(c.whole.dense for stage in built.setting.content for c in stage)
     experts = sum(c.whole.experts for stage in built.setting.content for c in stage)
     counts = 3 * 3 / 4 * (4 * 8 * 8.0)  # of tokens for each expert, from every rank, forward
-    expected = 3 * 4 * 3 / 4 * rows * WIDTH * 2.0 + 2 * 3 / 4 * dense + counts
+    gates = 3 * 2 * 3 / 4 * rows * 4.0  # with the rows, and their gradients
+    expected = 3 * 4 * 3 / 4 * rows * WIDTH * 2.0 + 2 * 3 / 4 * dense + counts + gates
     assert float(timeline.use[nic]) * RATE == pytest.approx(expected, rel=1e-9)
     assert experts == 3 * 8 * 3 * WIDTH * 128 / 4  # held by one rank: nobody to reduce with
 

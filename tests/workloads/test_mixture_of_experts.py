@@ -43,12 +43,20 @@ def model_flops(model, shard):
 
 
 def collectives(operations, axis):
-    """(operation, bytes) along an axis, without the few bytes in which ranks tell how much they will send."""
+    """(operation, bytes) along an axis, without what ranks tell beside the rows: how many, for whom, which gates."""
+    beside = (".counts", ".choices", "gates")
     return [
         (o.what.op, o.what.size)
         for o in operations
-        if isinstance(o.what, Collective) and o.what.axis == axis and not o.label.endswith(".counts")
+        if isinstance(o.what, Collective) and o.what.axis == axis and not o.label.endswith(beside)
     ]
+
+
+def sizes(operations, axis):
+    """Bytes of the all-to-alls along an axis, without the gates' own."""
+    moved = collectives(operations, axis)
+    assert {op for op, _ in moved} == {"all_to_all"}
+    return [size for _, size in moved]
 
 
 @given(
@@ -179,21 +187,41 @@ def test_distinct_ranks_equal_the_count_over_all_choices(num_experts, num_ranks,
 def test_deduplicated_dispatch_sends_a_token_once_per_rank():
     block = PLAIN.layers()[1]
     shard = replace(SHARD, ep=2, routing=Routing(deduplicated=True))
-    ((op, size), _) = collectives(block.forward(shard), "ep")
-    assert op == "all_to_all"
-    assert size == pytest.approx(ROUTED * distinct_ranks(8, 2, 2) / 2)
+    rows = 512 * distinct_ranks(8, 2, 2)
+    gates = 8 * 4.0  # of all experts of the rows' domain, with them out, and their gradients back
+    out, back = rows * (256 * 2.0 + gates), rows * 256 * 2.0
+    assert sizes(block.forward(shard), "ep") == pytest.approx([out, back])
+    assert sizes(block.backward(shard), "ep") == pytest.approx([back, out])
+
+
+def test_deduplicated_dispatch_tells_every_rank_the_choice_of_every_token():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=2, routing=Routing(deduplicated=True))
+    told = [(o.what.op, o.what.size) for o in block.forward(shard) if o.label == "dispatch.choices"]
+    assert told == [("all_gather", 2 * 512 * 8.0)]  # a byte per expert for the 512 tokens of two ranks
+    assert not any(o.label.endswith(("choices", "counts", "gates")) for o in block.backward(shard))
+
+
+def test_gates_follow_rows_in_an_exchange_of_their_own():
+    block = PLAIN.layers()[1]
+    shard = replace(SHARD, ep=4)
+    for way in (block.forward(shard), block.backward(shard)):
+        gates = [(o.what.op, o.what.size) for o in way if o.label.endswith("gates")]
+        assert gates == [("all_to_all", 512 * 2 * 4.0)]
+    labels = [o.label for o in block.forward(shard)]
+    assert labels.index("dispatch.gates") == labels.index("dispatch.all_to_all") + 1
+    assert not any(o.label.endswith("gates") for o in block.forward(SHARD))
 
 
 def test_a_token_crosses_to_another_node_once_and_is_handed_on_inside():
     block = PLAIN.layers()[1]
     shard = replace(SHARD, ep=4, routing=Routing(domain=2))
-    token = ROUTED / 2
-    across = [("all_to_all", pytest.approx(token * distinct_ranks(8, 2, 2)))] * 2
-    inside = [("all_to_all", pytest.approx(token * distinct_ranks(8, 4, 2)))] * 2
-    assert collectives(block.forward(shard), "ep_across") == across
-    assert collectives(block.forward(shard), "ep_inside") == inside
+    token, gates = 256 * 2.0, 4 * 4.0  # the gates of the four experts on a node
+    for axis, ranks in (("ep_across", 2), ("ep_inside", 4)):
+        rows = 512 * distinct_ranks(8, ranks, 2)
+        assert sizes(block.forward(shard), axis) == pytest.approx([rows * (token + gates), rows * token])
     axes = [o.what.axis for o in block.forward(shard) if isinstance(o.what, Collective)]
-    assert axes == ["ep", "ep_across", "ep_inside", "ep_inside", "ep_across"]  # the first carries the counts
+    assert axes == ["ep", "ep_across", "ep_inside", "ep_inside", "ep_across"]  # the first carries the choices
 
 
 @given(top_k=st.integers(1, 4), chosen=st.integers(1, 4))

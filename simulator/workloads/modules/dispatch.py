@@ -7,6 +7,7 @@ back the same way. Between the all-to-all and the experts, ranks that split one 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
 from simulator.workloads.modules.experts import ExpertLoad, expert_load
@@ -62,7 +63,12 @@ class ExpertChoice(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class _Exchange(Module):
-    """Rows of `width` elements between the order of tokens and the order of experts."""
+    """Rows of `width` elements between the order of tokens and the order of experts.
+
+    `carries_gates`: their gate values travel with the rows, and the gradients of those travel back.
+    """
+
+    carries_gates: ClassVar[bool] = False
 
     name: str
     source: str
@@ -96,24 +102,41 @@ class _Exchange(Module):
     def _exchange(self, shard: Shard, dtype: str, label: str, returns: bool) -> list[Operation]:
         """All-to-all over the expert group; with a domain first between nodes, then inside, and back in reverse."""
         size, domain = self.width * DTYPE_BYTES[dtype], shard.routing.domain
+        if self.carries_gates and self._once_per_rank(shard):
+            size += FLOAT * self.num_experts * min(1.0, (domain or shard.ep) / shard.ep)
         ways = [("ep", self._travelling(shard))]
         if domain is not None and 1 < domain < shard.ep:
             across = self._copies(shard, shard.ep // domain)
             ways = [("ep_across", across), ("ep_inside", self._travelling(shard))]
-        return [
+        exchange = [
             Operation(
                 f"{self.name}.{label}all_to_all{axis.removeprefix('ep')}",
                 Collective("all_to_all", axis, rows * size, dtype),
             )
             for axis, rows in (reversed(ways) if returns else ways)
         ]
+        if self.carries_gates and not self._once_per_rank(shard):
+            gates = Collective("all_to_all", "ep", self._load(shard).rows * FLOAT, "fp32")
+            exchange.append(Operation(f"{self.name}.{label}gates", gates))
+        return exchange
 
     def _counts(self, shard: Shard, label: str) -> list[Operation]:
-        """Ranks tell one another how many tokens each expert gets, unless buffers have fixed sizes."""
+        """Ranks tell one another how many tokens each expert gets, unless buffers have fixed sizes.
+
+        Where a token travels once to each rank, all of them need every token's choice, a byte per expert, and look
+        through those for what comes to them.
+        """
         if shard.routing.capacity is not None or label or shard.ep == 1:
             return []
-        size = shard.ep * self.num_experts * INDEX_BYTES
-        return [Operation(f"{self.name}.counts", Collective("all_gather", "ep", size, "int8"))]
+        if not self._once_per_rank(shard):
+            size = shard.ep * self.num_experts * INDEX_BYTES
+            return [Operation(f"{self.name}.counts", Collective("all_gather", "ep", size, "int8"))]
+        size = float(shard.ep * self._load(shard).tokens * self.num_experts)
+        looked = MemoryBound("permute", size, 0.0, kernels=2)
+        return [
+            Operation(f"{self.name}.choices", Collective("all_gather", "ep", size, "int8")),
+            Operation(f"{self.name}.look_up", looked),
+        ]
 
     def _awaited(self, operations: list[Operation], shard: Shard, label: str) -> list[Operation]:
         """The host must know those numbers before it can launch what follows."""
@@ -183,6 +206,8 @@ class _Exchange(Module):
 @dataclass(frozen=True, kw_only=True)
 class Dispatch(_Exchange):
     """Tokens to experts; backward brings their gradients back. Keeps where each row came from."""
+
+    carries_gates: ClassVar[bool] = True
 
     def forward(self, shard: Shard) -> list[Operation]:
         return self._there(shard, shard.routing.dtype or shard.dtype, "")
