@@ -139,6 +139,8 @@ class Grid:
             "ereplicate": self.tp * self.dp * self.cp // (self.ep * self.expert_tp * self._expert_shard),
             "world": self.world,
             "model": self.tensor * self.pp,
+            "tied": 2,
+            "twins": 2,
         }
         if axis.startswith("mix"):
             return self.mixing[int(axis[3:])][2]

@@ -142,3 +142,9 @@ def test_receives_stand_where_pytorch_puts_them(stages, chunks, count):
                 kind = action.computation_type.name[-1]
                 expected[kind, action.stage_index, action.microbatch_index] = done
         assert found[stage] == expected
+
+
+def test_ends_of_a_pipeline_sum_a_shared_embedding():
+    program, timeline = run({"plan.pp": 2, "model.tied_embeddings": True})
+    (sums,) = [i for i, task in enumerate(program.tasks) if task.label == "reduce tied embedding"]
+    assert timeline.end[sums] > timeline.start[sums]

@@ -146,6 +146,18 @@ def test_flops_sum_to_the_count_of_the_model(scenario: tuple[Any, Any, Any]) -> 
     assert computed == pytest.approx(job.flops, rel=1e-9)
 
 
+@pytest.mark.parametrize("degrees", [((4, 1), (2, 2)), ((1, 4), (2, 2)), ((1, 4), (4, 1))])
+@pytest.mark.parametrize("cut", ["sequence_parallel", "scatter_gather", "zero"])
+def test_messages_that_wait_for_requests_fold_too(degrees: tuple[tuple[int, int], ...], cut: str) -> None:
+    library = LIBRARY.model_copy(update={"request": 20e-6})
+    job = workload(pp=2, global_batch=8, stages=stages(*degrees), **{cut: True if cut != "zero" else 1})
+    folded, unfolded = (
+        execute(build(cluster(2, 4, 4), job, software(), library, BuildOptions(fold=fold)).program).makespan
+        for fold in (True, False)
+    )
+    assert folded == pytest.approx(unfolded, rel=1e-9)
+
+
 def crossed(job: Workload, machine: Any, label: str) -> float:
     """Bytes of all messages of that name in a step."""
     program = build(machine, job, software(), LIBRARY, BuildOptions(fold=False)).program
