@@ -344,8 +344,9 @@ def stage_memory(
     else:  # the chunk with the loss is in flight once, others more often
         few = min(count, 4 * plan.pp)
         activations = _fullest(plan.schedule_name, stage, plan.pp, few, tuple(per_chunk))
-    waiting = max((layer.offloaded_bytes(shard) for layer in layers), default=0.0)
-    activations += (plan.offload.prefetch + 2) * waiting  # on their way out, coming in, in use
+    if plan.offload.choice == "each":
+        waiting = max((layer.offloaded_bytes(shard) for layer in layers), default=0.0)
+        activations += (plan.offload.prefetch + 2) * waiting  # on their way out, coming in, in use
     working = max(
         (largest_working([(layer.activation_bytes(shard), layer.transient_bytes(shard)) for layer in chunk]))
         for chunk in chunks

@@ -65,6 +65,12 @@ class Node(Named):
         default="host_link",
         description="How GPUs reach their NICs: over their host link, or gpu: links of their own (ICI, MI250X).",
     )
+    host_uplinks: int | None = Field(
+        default=None,
+        gt=0,
+        description="Links to the host that the GPUs of a node share for copies, behind a switch or a socket, each as "
+        "fast as one GPU's host_link. GPU g uses uplink floor(g x host_uplinks / num_gpus). One per GPU if left out.",
+    )
     interconnect: Interconnect = Field(description="How the GPUs of the node reach one another.")
     cpu: CPU | None = Field(default=None, description="The host; needed for offload and data loading.")
     storage: Storage | None = Field(
@@ -79,12 +85,14 @@ class Node(Named):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        raise_if_any([*self._check_nics(), *self._check_interconnect(), *self._check_mesh()])
+        raise_if_any([*self._check_links(), *self._check_interconnect(), *self._check_mesh()])
         return self
 
-    def _check_nics(self) -> Iterator[tuple[str, str]]:
+    def _check_links(self) -> Iterator[tuple[str, str]]:
         if self.num_nics and self.nic is None:
             yield "num_nics", f"{self.num_nics} NICs of which kind? nic is missing"
+        if self.host_uplinks is not None and self.host_uplinks > self.num_gpus:
+            yield "host_uplinks", f"{self.host_uplinks} for {self.num_gpus} GPUs; at most one each"
         if self.nic is not None and not self.num_nics:
             yield "num_nics", f"how many {self.nic.name or 'NICs'} has the node?"
 
@@ -123,6 +131,10 @@ class Node(Named):
                 yield key, f"the pair [{a}, {b}] is listed twice"
             seen.add(frozenset((a, b)))
 
+    def uplink_of(self, gpu: int) -> int:
+        """The index of the link to the host that GPU `gpu` shares with its neighbours."""
+        return gpu * (self.host_uplinks or self.num_gpus) // self.num_gpus
+
     def nic_of(self, gpu: int) -> int:
         """The index of the NIC that GPU `gpu` sends through."""
         return gpu * self.num_nics // self.num_gpus
@@ -139,6 +151,7 @@ class Node(Named):
         return self.model_copy(
             update={
                 "num_gpus": num_gpus,
+                "host_uplinks": self.uplink_of(num_gpus - 1) + 1 if self.host_uplinks else None,
                 "num_nics": self.nic_of(num_gpus - 1) + 1 if self.num_nics else 0,
                 "interconnect": self.interconnect.model_copy(update=update),
             }

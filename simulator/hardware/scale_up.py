@@ -50,14 +50,17 @@ class NodeLinks:
     """The links inside the nodes of one group; arrays are [node in group, GPU in node], -1 for absent links.
 
     `out` and `into` are the GPU's scale-up ports (nvswitch only), `host_out` and `host_in` its PCIe or C2C
-    link, `root` [node] what all host traffic between GPUs of a node shares (empty where that is not
-    narrower). `host_latency` is the time such traffic takes, in seconds.
+    link, `uplink_out` and `uplink_in` what it shares behind that with neighbours, `root` [node] what all host
+    traffic between GPUs of a node shares (empty where that is not narrower). `host_latency` is the time such
+    traffic takes, in seconds.
     """
 
     out: IntArray
     into: IntArray
     host_out: IntArray
     host_in: IntArray
+    uplink_out: IntArray
+    uplink_in: IntArray
     root: IntArray
     host_latency: float
     is_switched: bool
@@ -102,6 +105,7 @@ def wire_nodes(node: Node, gpus: IntArray, hosts: IntArray, table: LinkTable) ->
     bandwidth = node.gpu.host_link.bandwidth
     host_out = table.add_links("host_out", gpus, hosts[:, None], bandwidth)
     host_in = table.add_links("host_in", hosts[:, None], gpus, bandwidth)
+    uplink_out, uplink_in = (_wire_uplinks(node, name, hosts, table) for name in ("uplink_out", "uplink_in"))
     is_switched = several and interconnect.kind == "nvswitch"
     if is_switched:
         switches = table.add_vertices("nvswitch", len(gpus))[:, None]
@@ -112,7 +116,17 @@ def wire_nodes(node: Node, gpus: IntArray, hosts: IntArray, table: LinkTable) ->
         mesh = _wire_mesh(node, gpus, table)
     if several and not is_switched and interconnect.root_bandwidth is not None:
         root = table.add_links("host_root", hosts, hosts, interconnect.root_bandwidth)
-    return NodeLinks(out, into, host_out, host_in, root, interconnect.latency, is_switched, mesh)
+    latency = interconnect.latency
+    return NodeLinks(out, into, host_out, host_in, uplink_out, uplink_in, root, latency, is_switched, mesh)
+
+
+def _wire_uplinks(node: Node, name: str, hosts: IntArray, table: LinkTable) -> IntArray:
+    """[node, GPU] the link to the host that a GPU shares with its neighbours; -1 where it shares none."""
+    if node.host_uplinks is None:
+        return np.full((len(hosts), node.num_gpus), -1, dtype=np.int64)
+    ends = np.repeat(hosts[:, None], node.host_uplinks, axis=1)
+    links = table.add_links(name, ends, ends, node.gpu.host_link.bandwidth)
+    return links[:, [node.uplink_of(gpu) for gpu in range(node.num_gpus)]]
 
 
 def _scale_up(node: Node) -> ScaleUp:

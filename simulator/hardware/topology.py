@@ -62,6 +62,8 @@ class Topology:
     scale_up_in: IntArray
     host_out: IntArray
     host_in: IntArray
+    uplink_out: IntArray
+    uplink_in: IntArray
     nic_out: IntArray
     nic_in: IntArray
     ports: Ports
@@ -201,6 +203,8 @@ def build_topology(cluster: Cluster) -> Topology:
         scale_up_in=np.concatenate([s.into.ravel() for s in scale_ups]),
         host_out=np.concatenate([s.host_out.ravel() for s in scale_ups]),
         host_in=np.concatenate([s.host_in.ravel() for s in scale_ups]),
+        uplink_out=np.concatenate([s.uplink_out.ravel() for s in scale_ups]),
+        uplink_in=np.concatenate([s.uplink_in.ravel() for s in scale_ups]),
         nic_out=nic_out[gpu_port] if len(ports) else gpu_port,
         nic_in=nic_in[gpu_port] if len(ports) else gpu_port,
         ports=ports,

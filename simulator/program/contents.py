@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simulator.program.units import Placed, Unit, buckets, layer_units, one_unit
@@ -31,11 +31,17 @@ def contents(
 
     A GPU sees layers as `shard` says, and blocks of a stage beyond its first `recompute_layers` as `kept` does.
     """
-    return [_of_stage(choices, stage, held, shard, kept) for stage, held in enumerate(chunks)]
+    seen: dict[Shard, Shard] = {}
+    return [_of_stage(choices, stage, held, shard, kept, seen) for stage, held in enumerate(chunks)]
 
 
 def _of_stage(
-    choices: Choices, stage: int, chunks: Sequence[Sequence[Layer]], shard: Shard, kept: Shard
+    choices: Choices,
+    stage: int,
+    chunks: Sequence[Sequence[Layer]],
+    shard: Shard,
+    kept: Shard,
+    seen: dict[Shard, Shard],
 ) -> list[ChunkContent]:
     limit, num_blocks, found = choices.plan.recompute_layers, 0, []
     for chunk, layers in enumerate(chunks):
@@ -44,9 +50,27 @@ def _of_stage(
             beyond = limit is not None and layer.kind == "block" and num_blocks >= limit
             placed.append(Placed(layer, kept if beyond else shard))
             num_blocks += layer.kind == "block"
+        if choices.offloads_activations and choices.plan.offload.choice == "longest":
+            placed = _offloaded_first(placed, choices.plan.offload.activations, seen)
         (whole,) = one_unit(placed)
         part = choices.placement.parts[stage][chunk]
         found.append(ChunkContent(chunk, part, tuple(placed), tuple(_units(choices, placed)), whole))
+    return found
+
+
+def _offloaded_first(layers: Sequence[Placed], part: float, seen: dict[Shard, Shard]) -> list[Placed]:
+    """The layers with `part` of what they offload in all taken from the first of them, which wait longest.
+
+    `seen` keeps one object for equal shards, by which chains are known.
+    """
+    found = []
+    sizes = [one.layer.offloaded_bytes(replace(one.shard, offloaded=1.0)) for one in layers]
+    left = part * sum(sizes)
+    for one, size in zip(layers, sizes, strict=True):
+        share = min(1.0, left / size) if size else 0.0
+        left -= share * size
+        shard = replace(one.shard, offloaded=share)
+        found.append(Placed(one.layer, seen.setdefault(shard, shard)))
     return found
 
 

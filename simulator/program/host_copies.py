@@ -41,6 +41,10 @@ OPERATIONS: dict[str, tuple[tuple[str, float], ...]] = {
 }
 
 
+UPLINKS = {"host_out": "uplink_out", "host_in": "uplink_in"}
+"""A GPU's own link to the host, and the one behind it that it may share with its neighbours."""
+
+
 def lacking(node: Node, plan: Plan) -> Iterator[str]:
     """What a node's description lacks for a plan's offloading."""
     offload = plan.offload
@@ -65,17 +69,20 @@ def copy_layer(topology: Topology, op: str) -> GroupLayer:
     Raises ValueError where a node lacks what it needs (see `lacking`).
     """
     ranks = np.arange(topology.num_gpus, dtype=np.int64)
-    links, amounts = [], []
+    groups, links, amounts = [], [], []
     for name, amount in OPERATIONS[op] if op in OPERATIONS else _pooled(op):
-        if name in ("host_out", "host_in"):
-            found = getattr(topology, name)
+        if name in UPLINKS:
+            drawn = [getattr(topology, name), getattr(topology, UPLINKS[name])]
         else:
-            found = getattr(topology.host, name)[topology.gpu_node]
-        if (found < 0).any():
+            drawn = [getattr(topology.host, name)[topology.gpu_node]]
+        if (drawn[0] < 0).any():
             raise ValueError(f"{op} needs {name}, which a node does not describe")
-        links.append(found)
-        amounts.append(np.full(len(ranks), amount))
-    group = np.tile(ranks, len(links))
+        for found in drawn:
+            there = np.flatnonzero(found >= 0)
+            groups.append(ranks[there])
+            links.append(found[there])
+            amounts.append(np.full(len(there), amount))
+    group = np.concatenate(groups)
     order = np.argsort(group, kind="stable")
     return GroupLayer(
         ranks[:, None],

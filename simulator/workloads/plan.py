@@ -103,6 +103,11 @@ class Offload(Description):
         default=0.0,
         description="Of the bytes that blocks keep for backward, the part that waits in host memory.",
     )
+    choice: Literal["each", "longest"] = Field(
+        default="each",
+        description="Which activations that part is: the same part of what each block keeps; or what is kept longest, "
+        "of the first blocks (lifetime analysis, LMS).",
+    )
     prefetch: int = Field(
         default=1,
         ge=0,

@@ -52,6 +52,8 @@ def warn_zero(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
 def warn_offload(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
     """Where what stays on the GPU would rest."""
     offload = workload.plan.offload
+    if offload.choice != "each" and offload.activations in (0.0, 1.0):
+        yield "plan.offload.choice", f"has no effect with activations {offload.activations:g}"
     if offload.optimizer == "none" and offload.optimizer_tier != "host":
         yield "plan.offload.optimizer_tier", "has no effect with optimizer: none"
 

@@ -10,6 +10,7 @@ from simulator.description import load
 from simulator.engine.engine import execute
 from simulator.engine.timeline import Timeline
 from simulator.hardware.cluster import Cluster
+from simulator.hardware.node import Node
 from simulator.program import host_copies
 from simulator.program.builder import Built, build
 from simulator.results.memory import memory_report
@@ -184,3 +185,56 @@ def test_the_breakdown_shows_what_waits_for_the_host() -> None:
     answer = predict(cluster(1, 1, 1), job, built, timeline, {})
     assert answer.breakdown_s["offload"] > 0.0
     assert sum(answer.breakdown_s.values()) == pytest.approx(answer.step_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.6])
+def test_what_is_kept_longest_goes_out_of_the_first_blocks(part: float) -> None:
+    each = run(offload={"activations": part})
+    longest = run(offload={"activations": part, "choice": "longest"})
+    for kind in ("host_out", "host_in"):
+        assert used(*longest, kind) == pytest.approx(used(*each, kind), rel=1e-9)
+    (content,) = longest[0].setting.content[0]
+    blocks = [p for p in content.layers if p.layer.kind == "block"]
+    whole = blocks[0].layer.activation_bytes(blocks[0].shard) + blocks[0].layer.offloaded_bytes(
+        blocks[0].shard
+    )
+    shares = [p.layer.offloaded_bytes(p.shard) / whole for p in blocks]
+    left = [min(1.0, max(0.0, part * len(blocks) - place)) for place in range(len(blocks))]
+    assert shares == pytest.approx(left, abs=1e-9)
+
+
+def test_activations_kept_longest_have_time_to_come_back() -> None:
+    """The last blocks' are needed at once: sent out all the same, they are waited for."""
+    times = {}
+    for choice in ("each", "longest"):
+        offload = {"activations": 0.5, "choice": choice, "prefetch": 4}
+        job = workload(
+            layers=8, hidden=1024, sequence_length=2048, micro_batch=4, global_batch=4, offload=offload
+        )
+        timeline = execute(build(cluster(1, 1, 1), job, software(), LIBRARY).program)
+        times[choice] = timeline.makespan
+    assert times["longest"] < times["each"]
+
+
+@pytest.mark.parametrize("uplinks", [1, 2, 4])
+def test_gpus_behind_one_uplink_share_it(uplinks: int) -> None:
+    """Swap-bound: four GPUs over so many links to the host take 4 / links times as long as each over its own."""
+    fast = {"dense_peak": {"fp32": 1e18, "bf16": 1e19}, "memory": {"capacity": 80e9, "bandwidth": 1e16}}
+    job = workload(
+        sequence_length=4096, micro_batch=16, global_batch=64, offload={"activations": 1.0, "prefetch": 9}
+    )
+    steps = []
+    for shared in (None, uplinks):
+        described = node(4, 4, **fast) | {"host_uplinks": shared}
+        described["cpu"] = {"cores": 32, "memory": 1e12, "memory_bandwidth": 1e13}
+        fabric = {"kind": "single_switch", "hop_latency": 5e-7}
+        machine = Cluster.model_validate(
+            {"name": "shared", "node": described, "num_nodes": 1, "fabric": fabric}
+        )
+        steps.append(execute(build(machine, job, software(), LIBRARY).program).makespan)
+    assert steps[1] / steps[0] == pytest.approx(4 / uplinks, rel=0.02)
+
+
+def test_more_uplinks_than_gpus_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 for 2 GPUs; at most one each"):
+        Node.model_validate(node(2, 1) | {"host_uplinks": 3})
