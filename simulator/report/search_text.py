@@ -52,10 +52,11 @@ def proof(certificate: Certificate, objective: str) -> list[str]:
     """The certificate in words."""
     infeasible = sum(certificate.infeasible.values())
     reasons = ", ".join(
-        f"{name.replace('_', ' ')} {count:,}" for name, count in certificate.infeasible.items()
+        f"{name.replace('_', ' ') if name.isidentifier() else name} {count:,}"
+        for name, count in certificate.infeasible.items()
     )
     lines = [
-        f"{certificate.plans:,} plans: {infeasible:,} cannot run ({reasons}),",
+        f"{certificate.plans:,} plans: {infeasible:,} cannot run as asked ({reasons}),",
         f"  {certificate.pruned - certificate.open:,} cannot be better by their bound, "
         f"{certificate.simulated:,} were simulated.",
     ]

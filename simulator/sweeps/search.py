@@ -19,6 +19,7 @@ import numpy as np
 from simulator.description.faults import DescriptionError
 from simulator.simulation import simulate
 from simulator.sweeps.bound import Bound, Bounds
+from simulator.sweeps.constraint_bounds import excluding, is_bounded
 from simulator.sweeps.given_plans import unbounded
 from simulator.sweeps.objectives import Constraint, Objective
 from simulator.sweeps.price_book import PriceBook
@@ -44,10 +45,11 @@ class Trial:
 class Certificate:
     """Why the best plans are the best.
 
-    `plans` = sum of `infeasible` (by reason) + `pruned` + `simulated`. `refused`: simulated plans that do not fit or
-    break a constraint. `best_pruned_bound`: the least bound of the objective among pruned plans, None if there is none.
-    `open`: of the pruned, those that the bound does not exclude, because the search was told to stop before; with none,
-    the best plans are proven to be.
+    `plans` = sum of `infeasible` (by reason: the check that refuses a plan, memory, or a constraint that the plan's
+    bounds break) + `pruned` + `simulated`. `refused`: simulated plans that do not fit or break a constraint.
+    `best_pruned_bound`: the least bound of the objective among pruned plans, None if there is none. `open`: of the
+    pruned, those that the bound does not exclude, because the search was told to stop before; with none, the best
+    plans are proven to be.
     """
 
     plans: int
@@ -160,14 +162,17 @@ def search(
     times = bound.times(known.table.take(fitting))
     bounds = Bounds(times.step_time, peak[fitting], times.kernel_seconds)
     least = objective.bound(cluster, bounds)
-    order = np.argsort(least, kind="stable")
+    allowed, broken = excluding(constraints, cluster, workload, bounds)
+    order = allowed[np.argsort(least[allowed], kind="stable")]
     task = Task(_try, (cluster, known.table.take(fitting), objective, tuple(constraints)))
-    allowed = order[:most].tolist()
-    found, simulated = _simulate_in_order(allowed, least, task, top, pool, progress or Progress())
+    if not len(order) and len(fitting):
+        _check_keys(constraints, cluster, workload, known.table.job(int(fitting[np.argmin(least)])))
+    wanted = order[:most].tolist()
+    found, simulated = _simulate_in_order(wanted, least, task, top, pool, progress or Progress())
     pruned = order[simulated:]
     certificate = Certificate(
         plans=known.total,
-        infeasible=_reasons(known, len(known.table) - len(fitting)),
+        infeasible={**_reasons(known, len(known.table) - len(fitting)), **broken},
         pruned=len(pruned),
         simulated=simulated,
         refused=dict(found.refused),
@@ -181,6 +186,16 @@ def search(
 
 def _reasons(known: Plans, too_large: int) -> dict[str, int]:
     return {**known.infeasible, **({"memory": too_large} if too_large else {})}
+
+
+def _check_keys(
+    constraints: Sequence[Constraint], cluster: Cluster, workload: Workload, job: Workload
+) -> None:
+    """Raise KeyFaults for a key that predictions do not have, where no plan is left whose simulation would tell."""
+    unknown = [one for one in constraints if not is_bounded(one.key, cluster, workload)]
+    tree = simulate(cluster, job).to_dict() if unknown else {}
+    for constraint in unknown:
+        constraint.holds(tree)
 
 
 def _simulate_in_order(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,7 +12,10 @@ from simulator.description.faults import KeyFaults
 from simulator.hardware.cluster import Cluster
 from simulator.report.search_text import search_text
 from simulator.simulation import simulate
-from simulator.sweeps.objectives import Constraint, objective
+from simulator.sweeps.bound import Bound, Bounds
+from simulator.sweeps.constraint_bounds import limits
+from simulator.sweeps.objectives import Constraint, objective, value_of
+from simulator.sweeps.price_book import PriceBook
 from simulator.sweeps.processes import LocalPool
 from simulator.sweeps.search import SearchResult, search
 from simulator.sweeps.space import Space, plans
@@ -119,6 +124,53 @@ def test_json_object_has_the_keys_of_the_design() -> None:
     tree = result.to_dict()
     assert set(tree) >= {"best", "certificate", "wall_s"}
     assert set(tree["certificate"]) >= {"plans", "infeasible", "pruned", "simulated", "best_pruned_bound_s"}
+
+
+SMALL = Space({"tp": (1, 2), "pp": (1, 2), "cp": (1,), "zero": (0, 1), "micro_batch": (1,)})
+
+
+@pytest.mark.parametrize(
+    "unmeetable",
+    ["mfu>=0.99", "step_time_s<=1 ms", "memory.peak_bytes<1 GiB", "energy_j<=1", "tokens_per_s>1e9"],
+)
+def test_what_no_bound_meets_is_refused_without_simulating(unmeetable: str) -> None:
+    constraint, goal = Constraint.parse(unmeetable), objective("step_time", machine())
+    proof = search(machine(), job(), goal, space=SMALL, constraints=[constraint]).certificate
+    assert (proof.simulated, proof.pruned) == (0, 0)
+    assert proof.infeasible[str(constraint)] == len(plans(job(), machine().num_gpus, SMALL).table)
+    assert proof.plans == sum(proof.infeasible.values())
+
+
+def test_a_constraint_on_an_unknown_key_is_told_even_where_another_excludes_all_plans() -> None:
+    constraints = [Constraint.parse("mfu>=0.99"), Constraint.parse("speed>=1")]
+    with pytest.raises(KeyFaults, match="has no 'speed'"):
+        search(machine(), job(), objective("step_time", machine()), space=SMALL, constraints=constraints)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("step_time_s", "mfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s"),
+        *("energy_j", "cost_usd", "memory.peak_bytes"),
+    ],
+)
+def test_bounds_exclude_no_plan_that_keeps_to_a_constraint(key: str) -> None:
+    least, most = (array.tolist() for array in limits(key, machine(), job(), small_bounds()))
+    assert any(one > -inf for one in least) or any(one < inf for one in most)
+    for low, high, prediction in zip(least, most, small_predictions(), strict=True):
+        assert low <= value_of(prediction.to_dict(), key) <= high
+
+
+@cache
+def small_bounds() -> Bounds:
+    table = plans(job(), machine().num_gpus, SMALL).table
+    return Bound(PriceBook(machine(), job())).of(table)
+
+
+@cache
+def small_predictions() -> list[Any]:
+    table = plans(job(), machine().num_gpus, SMALL).table
+    return [simulate(machine(), table.job(index)) for index in range(len(table))]
 
 
 @pytest.mark.parametrize(
