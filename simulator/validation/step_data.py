@@ -132,6 +132,8 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     if row.precision == "fp8" and row.software in SCALING:
         plan["scaling"] = SCALING[row.software]
     plan["software"] = row.software
+    if row.unfused:
+        plan["unfused"] = row.unfused.split()
     plan["overlap"] = {"tp": TP_OVERLAP[row.tp_overlap]} if row.tp_overlap else {}
     if row.overlap_ep:
         plan["overlap"]["ep"] = True

@@ -16,6 +16,28 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 StateType = Literal["fp32", "bf16", "fp16"]
 ParameterType = Literal["fp32", "bf16", "fp16", "fp8"]
 Axis = Literal["tp", "cp", "dp", "pp"]
+Fusion = Literal[
+    "qkv",
+    "gate_up",
+    "bias",
+    "bias_gelu",
+    "bias_dropout_add",
+    "masked_softmax",
+    "norm",
+    "rope",
+    "swiglu",
+    "cross_entropy",
+    "cross_entropy_fp32",
+    "log_softmax",
+    "router",
+    "permute",
+    "grouped_gemm",
+    "weighed_bias",
+    "norm_cast",
+    "narrow_gather",
+    "residual_norm",
+    "gradient_accumulation",
+]
 AXES: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
 
@@ -274,6 +296,11 @@ class Plan(Named):
         description="Parts of blocks that the host launches as one captured graph: attention with its norm and "
         "residual; mlp, of blocks without experts; router, of a mixture all before the dispatch and the shared expert; "
         "all, whole blocks (experts then need `experts.capacity`).",
+    )
+    unfused: tuple[Fusion, ...] = Field(
+        default=(),
+        description="Fused kernels that the software has and this plan does without: rope, router, permute, ... (as in "
+        "its `fusions`).",
     )
     optimizer: Literal["adam", "sgd", "momentum"] = Field(default="adam", description="Update rule.")
     optimizer_dtype: Literal["fp32", "bf16", "int8"] = Field(

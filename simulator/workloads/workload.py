@@ -161,7 +161,7 @@ class Workload(Named):
 
         `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap`, `unpads`,
         `loss_chunks`, `loss_metrics` and `recompute_stops_early` are the software's; the plan's own `overlap.tp` goes
-        first. `recompute` overrides the plan's (for blocks beyond `recompute_layers`).
+        first, and its `unfused` are left out. `recompute` overrides the plan's (for blocks beyond `recompute_layers`).
         """
         plan = self.plan
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
@@ -193,7 +193,7 @@ class Workload(Named):
             attention=flash if plan.attention == "flash" and flash is not None else "unfused",
             recompute=plan.recompute if recompute is None else recompute,
             recompute_groups=frozenset(plan.recompute_modules),
-            fusions=fusions,
+            fusions=fusions.difference(plan.unfused),
             unpads=unpads,
             graphs=frozenset(plan.cuda_graphs),
             shared_beside=plan.overlap.shared_expert,

@@ -338,3 +338,20 @@ def test_impossible_shapes_are_faults(changes, key):
 def test_degrees_that_do_not_divide_the_experts_are_faults():
     assert ("ep", "3 does not divide 8 experts (divisors: 1 2 4 8)") in PLAIN.sharding_faults(1, 1, 3)
     assert [key for key, _ in PLAIN.sharding_faults(1, 1, 1, 3)] == ["experts.tp"]
+
+
+def test_unfused_parts_launch_as_many_kernels_as_megatron_core_lists_and_compute_the_same():
+    """Its own counts: 13 kernels for a rotation (11 backward), of queries and of the key; 40 and 20 for the choice."""
+    block = LATENT.layers()[1]
+    fused = replace(SHARD, ep=4, fusions=SHARD.fusions | {"rope", "router"})
+
+    def kernels(shard, module):
+        ways = (block.forward(shard), block.backward(shard))
+        return [sum(o.what.kernels for o in way if o.label.startswith(module)) for way in ways]
+
+    assert kernels(fused, "rotary") == [2, 2]
+    assert kernels(fused, "choice") == [2, 2]
+    apart = replace(fused, fusions=SHARD.fusions)
+    assert kernels(apart, "rotary") == [2 * 13 + 3, 2 * 11 + 3]
+    assert kernels(apart, "choice") == [40, 20]
+    assert model_flops(LATENT, apart) == model_flops(LATENT, fused)

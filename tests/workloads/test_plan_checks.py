@@ -234,3 +234,11 @@ def test_what_stays_unsharded_is_one_choice_and_slices_are_of_what_is_computed_o
     ((found, text),) = faults(zero=3, **plan)
     assert found == key
     assert message in text
+
+
+def test_a_plan_does_without_fused_kernels_of_its_software():
+    has = frozenset({"rope", "norm", "swiglu"})
+    assert workload().shard(has, "flash2").fusions == has
+    assert workload(unfused=["rope", "router"]).shard(has, "flash2").fusions == has - {"rope"}
+    with pytest.raises(ValidationError, match="unfused"):
+        workload(unfused=["ropes"])

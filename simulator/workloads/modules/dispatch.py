@@ -43,8 +43,9 @@ class ExpertChoice(Module):
         if shard.fused("router"):
             what = MemoryBound("softmax", size, 2 * size, kernels=2)
         else:
-            # cast, scores, selection, gather, normalise, scatter of map and values, balance loss
-            what = MemoryBound("softmax", 6 * size, 6 * size, kernels=10)
+            # Megatron-Core's moe_utils and router: cast, scores, selection, normalisation, scatter of map and values
+            # (20 kernels), scores and map again for the balance loss, the loss, counts of tokens (20)
+            what = MemoryBound("softmax", 12 * size, 12 * size, kernels=40)
         return [Operation(f"{self.name}.forward", what)]
 
     def backward(self, shard: Shard) -> list[Operation]:
@@ -52,7 +53,7 @@ class ExpertChoice(Module):
         if shard.fused("router"):
             what = MemoryBound("softmax_backward", 2 * size, size, kernels=2)
         else:
-            what = MemoryBound("softmax_backward", 6 * size, 4 * size, kernels=8)
+            what = MemoryBound("softmax_backward", 10 * size, 8 * size, kernels=20)
         return [Operation(f"{self.name}.backward", what)]
 
     def saved(self, shard: Shard) -> list[Saved]:

@@ -47,9 +47,14 @@ class LatentRotary(Module):
         return shard.tokens * (self.heads // shard.tp) * 2 * self.shape.head_dim * shard.bytes
 
     def _copies(self, shard: Shard, label: str) -> Operation:
+        """Fused: one pass over queries and one over keys. Else PyTorch's own operators, as Megatron-Core lists them:
+
+        interleaving, angles, products and sums of the small rotary parts, 13 kernels each for queries and key (11
+        backward), then repetition and concatenation.
+        """
         size = self._laid_out(shard)
-        # fused: one pass over queries and one over keys; else rotation, repetition and concatenation apart
-        kernels, passes = (2, 1) if shard.fused("rope") else (8, 3)
+        apart = 29 if label == "forward" else 25
+        kernels, passes = (2, 1) if shard.fused("rope") else (apart, 3)
         what = MemoryBound("rotary", passes * size, passes * size, kernels)
         return Operation(f"{self.name}.{label}", what)
 
