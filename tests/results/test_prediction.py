@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import simulator
 from simulator.results.breakdown import KINDS
 from simulator.results.utilization import ALWAYS, peak_flops
 from tests.program.test_folding_is_exact import scenarios
@@ -114,3 +115,12 @@ def test_the_dictionary_is_json_and_repeats_the_attributes() -> None:
 
 def test_the_table_is_what_printing_shows() -> None:
     assert str(from_catalogue()).startswith("gpt3-175b on selene, 64 GPUs\n")
+
+
+@pytest.mark.parametrize(("room", "warns"), [(1.02, True), (1.2, False), (0.9, False)])
+def test_a_peak_just_below_the_capacity_is_warned_of(room: float, warns: bool) -> None:
+    workload = simulator.load_workload("megatron-1.7b")
+    peak = simulator.simulate(simulator.load_cluster("selene", gpus=32), workload).memory.peak_bytes
+    capacity = {"node.gpu.memory.capacity": f"{int(peak * room)} B"}
+    tight = simulator.simulate(simulator.load_cluster("selene", gpus=32, overrides=capacity), workload)
+    assert any(text.startswith("memory:") for text in tight.warnings) == warns
