@@ -131,7 +131,7 @@ class Step:
 
     def _beside(self, actions: Sequence[Action]) -> Iterator[tuple[Action, Action | None]]:
         """Actions in order, each with the next one where the two run side by side."""
-        ops = ("F", "B") if self.setting.schedule.copies > 1 else ("B", "F")
+        ops = ("F", "B") if self.setting.schedule.pairs else ("B", "F")
         index = 0
         while index < len(actions):
             one, other = actions[index], actions[index + 1] if index + 1 < len(actions) else None

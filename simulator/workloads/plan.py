@@ -59,7 +59,7 @@ class Overlap(Description):
     ep: bool = Field(
         default=False,
         description="Exchanges of tokens with the experts of one micro-batch behind the computation of another: a "
-        "forward and a backward run side by side (needs pp: 1, vpp > 1 or schedule: dualpipe).",
+        "forward and a backward run side by side (needs pp: 1, vpp > 1 or schedule: dualpipe, dualpipe-v).",
     )
     shared_expert: bool = Field(
         default=False, description="The shared expert computes while tokens travel to the others and back."

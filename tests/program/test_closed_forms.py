@@ -95,6 +95,20 @@ def test_dualpipe_waits_half_of_the_stages_times_what_its_authors_say(stages: in
     assert apart <= step * (1 + 1e-9)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 6))
+def test_dualpipe_v_waits_as_dualpipe_on_twice_as_many_stages(stages: int, more: int) -> None:
+    """(p - 1)(F&B + B - 3W) of half-stages; half of it where pairs run one after the other."""
+    count = 2 * stages + more
+    shapes = {"schedule": "dualpipe-v", "vpp": 2}
+    step, busy = steady(stages, count, 2 * stages, overlap={"ep": True}, **shapes)
+    half_stage = busy / count / 2
+    assert step - busy == pytest.approx((stages - 1) * (3 + 2 - 3) / 3 * half_stage, rel=1e-6)
+    apart, same = steady(stages, count, 2 * stages, **shapes)
+    assert busy == pytest.approx(same, rel=1e-9)
+    assert apart - same == pytest.approx((stages - 1) / 3 * half_stage, rel=1e-6)
+
+
 @pytest.mark.parametrize(("stages", "count", "gain"), [(4, 4, 1.75), (4, 8, 1.375), (8, 8, 1.875)])
 def test_xpipe_gains_the_bubble_of_gpipe(stages: int, count: int, gain: float) -> None:
     """The bounds on its speedup of Guan et al. 2019: 1.75, 1.38, 1.88."""

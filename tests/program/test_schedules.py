@@ -91,6 +91,22 @@ def test_dualpipe_keeps_no_more_than_p_plus_1_micro_batches(stages: int, more: i
         assert sum(alive.values()) == 0
 
 
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("more", [0, 3])
+def test_dualpipe_v_keeps_no_more_than_2p_plus_1_chunks(stages: int, more: int) -> None:
+    """A stage does what DualPipe's does that is as far from its end, on twice as many stages."""
+    for stage in range(stages):
+        alive = most = 0
+        actions = SCHEDULES["dualpipe-v"](stage, stages, 2 * stages + more, 2)
+        for action in actions:
+            alive += {"F": 1, "I": -1, "B": -1, "W": 0}[action.op]
+            most = max(most, alive)
+        assert most <= 2 * stages + 1
+        assert alive == 0
+        twice = SCHEDULES["dualpipe"](stage, 2 * stages, 2 * (2 * stages + more), 2)
+        assert [action.op for action in actions] == [action.op for action in twice]
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 10), st.integers(0, 20))
 def test_zb_v_waits_only_for_the_skew_between_stages(stages: int, more: int) -> None:

@@ -49,7 +49,15 @@ def test_pairs_hide_what_fits_behind_the_computation_of_the_other(count: int) ->
     assert 0.5 * (count - 1) * min(moved, busy / count) < hidden <= (count - 1) * min(moved, busy / count) * 2
 
 
-@pytest.mark.parametrize("plan", [{}, {"pp": 2, "vpp": 2}, {"pp": 2, "vpp": 2, "schedule": "dualpipe"}])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {},
+        {"pp": 2, "vpp": 2},
+        {"pp": 2, "vpp": 2, "schedule": "dualpipe"},
+        {"pp": 2, "vpp": 2, "schedule": "dualpipe-v"},
+    ],
+)
 def test_side_by_side_moves_the_same_bytes_and_multiplies_the_same_numbers(plan: dict[str, Any]) -> None:
     (one, serial), (other, beside) = ran(**plan), ran(**plan, overlap={"ep": True})
     flops = [sum(p.flops for task in b.program.tasks for p in task.phases) for b in (one, other)]

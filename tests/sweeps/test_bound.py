@@ -36,7 +36,17 @@ def powered(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return machine, job, profile
 
 
-SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-v", "dualpipe", "pipedream", "pipedream-2bw", "xpipe")
+SCHEDULES = (
+    "gpipe",
+    "1f1b",
+    "zb-h1",
+    "zb-v",
+    "dualpipe",
+    "dualpipe-v",
+    "pipedream",
+    "pipedream-2bw",
+    "xpipe",
+)
 fabrics = st.sampled_from(FABRICS).map(dict)
 
 
@@ -54,7 +64,7 @@ def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     schedule = draw(st.sampled_from(SCHEDULES))
     plan: dict[str, Any] = {
         "pp": draw(st.sampled_from([2, 4])),
-        "vpp": 2 if schedule in ("zb-v", "dualpipe") else 1,
+        "vpp": 2 if schedule in ("zb-v", "dualpipe", "dualpipe-v") else 1,
     }
     plan |= {"schedule": schedule, "attention": "flash"}
     plan["zero"] = draw(st.sampled_from([0, 1] if schedule == "dualpipe" else [0, 1, 3]))

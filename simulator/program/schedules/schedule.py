@@ -32,6 +32,7 @@ class Schedule:
     parameters that stage s of p keeps, because micro-batches under way began with older ones. `num_stages` and
     `num_micro_batches`: the only numbers that it is made for, None for any; `even`: both must be even. `copies`: how
     often every part of the model stands somewhere in the pipeline; each copy sees its share of the micro-batches.
+    `pairs`: made of forwards that each have a backward of another micro-batch beside them.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Schedule:
     num_micro_batches: int | None = None
     even: bool = False
     copies: int = 1
+    pairs: bool = False
 
     def __call__(self, stage: int, num_stages: int, num_micro_batches: int, chunks: int) -> list[Action]:
         return self.order(stage, num_stages, num_micro_batches, chunks)

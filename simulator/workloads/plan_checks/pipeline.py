@@ -90,13 +90,13 @@ def check_side_by_side(workload: Workload) -> Faults:
     if not plan.overlap.ep:
         return
     schedule = SCHEDULES.get(plan.schedule_name)
-    doubled = schedule is not None and schedule.copies > 1
-    if plan.pp > 1 and plan.vpp == 1 and not doubled:
+    paired = schedule is not None and schedule.pairs
+    if plan.pp > 1 and plan.vpp == 1 and not paired:
         yield "plan.overlap.ep", "needs a pipeline with vpp > 1 or schedule: dualpipe, or pp: 1"
-    elif plan.schedule_name not in ("1f1b", "interleaved") and not doubled:
+    elif plan.schedule_name not in ("1f1b", "interleaved") and not paired:
         yield (
             "plan.overlap.ep",
-            f"{plan.schedule_name} runs no forward beside a backward; use dualpipe or interleaved",
+            f"{plan.schedule_name} runs no forward beside a backward; use dualpipe, dualpipe-v or interleaved",
         )
     if plan.zero >= 2:
         yield (
