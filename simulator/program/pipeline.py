@@ -117,15 +117,20 @@ class PipelineTraffic:
         parts = [setting.placement.parts[stage][chunk] for stage, chunk in (source, target)]
         label = "activation" if direction == "F" else "gradient"
         lane = f"pp-{'send' if place == 0 else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
-        communicators, found = self.pricing.communicators, []
+        communicators = self.pricing.communicators
+        found: list[Way] = []
         for axis, size in boundary(setting, source[0], target[0], min(parts), pack):
-            for index, one in enumerate(
-                self.pricing.communicators.flows(axis, self.pricing.rank_class, place)
-            ):
-                lanes = (lane + _apart(direction, axis, index),)
-                phases = _phases(communicators, axis, size, one, label)
-                found.append(Way(direction, source, parts[1], axis, one, phases, lanes))
+            for flow in communicators.flows(axis, self.pricing.rank_class, place):
+                lanes = (lane + self._apart(direction, axis, (target, source)[place][0], len(found)),)
+                phases = _phases(communicators, axis, size, flow, label)
+                found.append(Way(direction, source, parts[1], axis, flow, phases, lanes))
         return tuple(found)
+
+    def _apart(self, direction: str, axis: str, peer: int, number: int) -> str:
+        """What tells the lane of a message from those of others, for which it does not wait."""
+        if self.setting.view is not None:
+            return f" of stage {peer}" + (f" ({number + 1})" if number else "")
+        return "" if axis == ("pair+1" if direction == "F" else "pair-1") else f"-{axis[4:]}"
 
 
 def exchange_ends(
@@ -133,12 +138,12 @@ def exchange_ends(
 ) -> list[int]:
     """Both ends of the pipeline send each other their gradients of a shared embedding, after the tasks `deps`."""
     communicators, rank_class, ends = pricing.communicators, pricing.rank_class, (0, setting.plan.pp - 1)
-    found = []
+    found: list[int] = []
     for source, target in (ends, ends[::-1]):
         for axis, size in tied(setting, source, target):
-            for index, flow in enumerate(communicators.flows(axis, rank_class, 0 if stage == source else 1)):
+            for flow in communicators.flows(axis, rank_class, 0 if stage == source else 1):
                 phases = _phases(communicators, axis, size, flow, "reduce tied embedding")
-                lanes, key = (f"{lane} {axis} {index}",), ("tied", axis, flow.alike)
+                lanes, key = (f"{lane} ends ({len(found) + 1})",), ("tied", axis, flow.alike)
                 found.append(setting.draft.meet(key, rank_class, lanes, phases, deps))
     return found
 
@@ -149,10 +154,3 @@ def _phases(
     transfer = communicators.flow(axis, size, flow.group)
     # An empty tensor still tells the receiver that it may go on.
     return (Phase("pp", label, 0.0),) if transfer is None else transfer_phases(transfer, "pp", label, ())
-
-
-def _apart(direction: str, axis: str, index: int) -> str:
-    """What tells the lane of a message from those of others, for which it does not wait."""
-    if axis == ("pair+1" if direction == "F" else "pair-1"):
-        return ""
-    return f"-{axis[4:]}" if axis.startswith(("pair+", "pair-")) else f" {axis} {index}"
