@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -13,22 +13,23 @@ from simulator.costs.collectives import library_for
 from simulator.costs.software import load_software
 from simulator.description import catalogue
 from simulator.description.faults import DescriptionError, Fault, KeyFaults
-from simulator.engine.engine import EngineOptions, execute
-from simulator.engine.timeline import Timeline
+from simulator.engine.engine import EngineOptions, execute, execute_apart
+from simulator.engine.postponing import Meeting
+from simulator.engine.timeline import Repetition, Timeline
 from simulator.hardware.topology import build_topology
 from simulator.program.asynchrony import replica_paces, task_paces
 from simulator.program.builder import Blueprint, BuildOptions, Built, blueprint
 from simulator.program.host_copies import lacking
-from simulator.program.independence import begun_late, independent
+from simulator.program.independence import independent, shared_tasks
 from simulator.program.server_links import lacking as no_servers
 from simulator.program.steady_state import (
     LOCAL_STEPS,
-    TOLERANCE,
     endless,
     lateness,
     lengths,
     local_step,
     num_steps_to_try,
+    postponed,
     repetitions,
 )
 from simulator.results.data_use import data_use
@@ -191,18 +192,23 @@ def _run_shorter(
     built: Built, period: int, missing: int, options: EngineOptions
 ) -> tuple[Built, Timeline] | None:
     """Execute a step that `missing` micro-batches were left out of; None unless it shows what they would do."""
-    timeline = execute(built.program, options=options)
-    parts = independent(built.program)
-    found = repetitions(built.program, timeline, parts, period, missing)
-    late = lateness(found)
-    if max(late.values(), default=0.0) > TOLERANCE * timeline.simulated:
-        num_tasks = len(built.program.tasks)
-        built = replace(built, program=begun_late(built.program, late))
-        timeline = execute(built.program, options=options)
-        timeline.stand_ins = range(num_tasks, len(built.program.tasks))
-        found = repetitions(built.program, timeline, parts, period, missing)
-    timeline.repetitions = found
-    return (built, timeline) if found else None
+    program, parts = built.program, independent(built.program)
+    if len(parts) == 1:
+        timeline = execute(program, options=options)
+        timeline.repetitions = repetitions(program, timeline, parts, period, missing)
+        return (built, timeline) if timeline.repetitions else None
+    found: list[Repetition] = []
+
+    def late(so_far: Timeline) -> dict[int, float] | None:
+        found.extend(repetitions(program, so_far, parts, period, missing))
+        return lateness(found) if found else None
+
+    apart = execute_apart(program, Meeting(frozenset(shared_tasks(program, parts)), late), options=options)
+    if apart is None:
+        return None
+    apart.late = lateness(found)
+    apart.repetitions = tuple(postponed(found, apart.late))
+    return built, apart
 
 
 def _run_endlessly(plan: Blueprint, options: SimulationOptions) -> tuple[Built, Timeline]:

@@ -7,7 +7,7 @@ instant, so that no rounding is added, and ties are broken by a given priority: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
+from heapq import heapify, heappush
 from typing import Any
 
 from simpy.core import Environment
@@ -41,6 +41,17 @@ class Clock(Environment):
     def is_last_of_instant(self) -> bool:
         """Whether nothing else is due at the present time."""
         return not self._queue or self._queue[0][0] > self._now
+
+    def move(self, later: Callable[[Any], float]) -> None:
+        """Each alarm that is due comes later by so many seconds."""
+        self._queue[:] = [
+            (time + later(alarm), order, number, alarm) for time, order, number, alarm in self._queue
+        ]
+        heapify(self._queue)
+
+    def forget(self) -> None:
+        """Nothing is due any more."""
+        self._queue.clear()
 
     def num_events(self) -> int:
         """How many events were put on the queue so far (itself counted as none)."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from simulator.engine.chains import Chain, Chains
 from simulator.engine.check import check_program, initial_capacities
 from simulator.engine.clock import Alarm, Callbacks, Clock
 from simulator.engine.deadlock import deadlock
 from simulator.engine.network import Flow
+from simulator.engine.postponing import Delays, Meeting
 from simulator.engine.sharing import Sharing
 from simulator.engine.timeline import Timeline
 from simulator.program.program import CapacityChange, Program
@@ -60,8 +62,27 @@ def execute(program: Program, *, trace: bool = False, options: EngineOptions | N
     `trace` records every change of rate, which `Timeline.use_history` needs.
     Raises ProgramError if the program makes no sense, DeadlockError if some tasks can never end.
     """
+    timeline = _execute(program, options, trace, None)
+    assert timeline is not None
+    return timeline
+
+
+def execute_apart(
+    program: Program, meeting: Meeting, *, options: EngineOptions | None = None
+) -> Timeline | None:
+    """Executes `program` as if classes began as late as the meeting says once it is known (see `postponing`).
+
+    None where the meeting gives the run up, or some would meet before all others have got as far as they were.
+    Capacities must not change, and no lane be first-come.
+    """
+    return _execute(program, options, False, meeting)
+
+
+def _execute(
+    program: Program, options: EngineOptions | None, trace: bool, meeting: Meeting | None
+) -> Timeline | None:
     check_program(program)
-    execution = _Execution(program, options or EngineOptions(), trace)
+    execution = _Execution(program, options or EngineOptions(), trace, meeting)
     try:
         return execution.run()
     finally:
@@ -71,11 +92,17 @@ def execute(program: Program, *, trace: bool = False, options: EngineOptions | N
 class _Execution:
     """The state of one run."""
 
-    def __init__(self, program: Program, options: EngineOptions, trace: bool) -> None:
+    def __init__(
+        self, program: Program, options: EngineOptions, trace: bool, meeting: Meeting | None
+    ) -> None:
         num_tasks = len(program.tasks)
         self._program = program
         self._tasks = program.tasks
         self._trace = trace
+        self._meeting = meeting
+        self._held: frozenset[int] = frozenset()  # tasks that must not start before `_earliest_meeting`
+        self._earliest_meeting = 0.0
+        self._given_up = False
         self._capacities = initial_capacities(program)
         self._chains: list[Chain] = Chains(
             program,
@@ -94,6 +121,7 @@ class _Execution:
         self._clock = Clock()
         self._end_callbacks: Callbacks = [self._on_end]
         self._settle_callbacks: Callbacks = [self._on_settle]
+        self._release_callbacks: Callbacks = [self._on_release]
         self._is_settling = False
         self._sharing = Sharing(
             self._clock,
@@ -106,19 +134,28 @@ class _Execution:
             cache=options.cache,
         )
 
-    def run(self) -> Timeline:
+    def run(self) -> Timeline | None:
         for change in self._program.capacity_changes:
             if change.time > 0.0:
                 self._clock.at(change.time, -1, Alarm([self._on_capacity], change))
         self._settle()
         self._clock.run()
+        if self._meeting is not None:
+            self._postpone(self._meeting)
+            self._settle()
+            self._clock.run()
+        if self._given_up:
+            return None
         if min(self._end, default=0.0) < 0.0:
             raise deadlock(self._program, self._start, self._end, self._capacities)
+        return self._timeline(self._start, self._end)
+
+    def _timeline(self, start: list[float], end: list[float]) -> Timeline:
         return Timeline(
             program=self._program,
             chains=self._chains,
-            start=self._start,
-            end=self._end,
+            start=start,
+            end=end,
             logs=self._logs,
             memory=self._memory,
             is_traced=self._trace,
@@ -126,16 +163,72 @@ class _Execution:
             num_solves=self._sharing.network.num_solves,
         )
 
+    def _postpone(self, meeting: Meeting) -> None:
+        """Where the first would meet: moves everything by what the meeting says, and lets it wait for that."""
+        self._meeting = None
+        unknown = [[time if time >= 0.0 else inf for time in times] for times in (self._start, self._end)]
+        so_far = self._timeline(*unknown)
+        so_far.executed_until = self._clock.now
+        late = meeting.late(so_far)
+        if late is None:
+            self._give_up()
+            return
+        delays = Delays(self._program, late)
+        self._clock.move(delays.of_alarm)
+        delays.move_tasks(self._start, self._end)
+        delays.move_flows(self._sharing.flows())
+        delays.move_memory(self._memory)
+        for task, log in self._logs.items():
+            self._logs[task] = delays.move_log(task, log)
+        self._earliest_meeting = self._clock.now + delays.longest
+        begin = {task: delays.begin(task) for task in meeting.tasks.union(self._ready)}
+        self._hold({task: time for task, time in begin.items() if self._start[task] < 0.0})
+        self._held = meeting.tasks
+
+    def _hold(self, earliest: dict[int, float]) -> None:
+        """These tasks wait for the given times, and for what has ended already, which may be later than now."""
+        now = self._clock.now
+        for task, end in enumerate(self._end):
+            if end > now:
+                for successor in self._successors[task]:
+                    if end > earliest.get(successor, inf):
+                        earliest[successor] = end
+        held = {task: time for task, time in earliest.items() if time > now}
+        self._ready = [task for task in self._ready if task not in held]
+        for task, time in held.items():
+            self._num_awaited[task] += 1
+            self._clock.at(time, task, Alarm(self._release_callbacks, task))
+
+    def _on_release(self, alarm: Alarm) -> None:
+        self._release(alarm.target)
+        self._wake()
+
+    def _release(self, task: int) -> None:
+        self._num_awaited[task] -= 1
+        if self._num_awaited[task] == 0:
+            self._ready.append(task)
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        self._ready = []
+        self._clock.forget()
+
     def let_go(self) -> None:
         """Frees all of it at once: owners and the callbacks that hold them would wait for the garbage collector."""
         self._end_callbacks.clear()
         self._settle_callbacks.clear()
+        self._release_callbacks.clear()
+        self._meeting = None
         self._sharing.let_go()
         del self._sharing
 
     def _settle(self) -> None:
         """Starts what can start at this instant, then lets the shared resources settle."""
         while self._ready:
+            if self._meeting is not None and not self._meeting.tasks.isdisjoint(self._ready):
+                self._postpone(self._meeting)
+            if self._clock.now < self._earliest_meeting and not self._held.isdisjoint(self._ready):
+                self._give_up()
             starting, self._ready = self._ready, []
             if len(starting) > 1:
                 starting.sort()

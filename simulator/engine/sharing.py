@@ -61,6 +61,10 @@ class Sharing:
             self._touching[resource].add(flow)
         self._newcomers.append(flow)
 
+    def flows(self) -> set[Flow]:
+        """All that run."""
+        return set[Flow]().union(*self._touching)
+
     def settle(self) -> None:
         """Brings everything in line with the starts, ends and capacity changes of this instant."""
         if self._newcomers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -96,8 +96,10 @@ class Timeline:
         self._totals: dict[str, dict[int, float]] = {}
         self.repetitions: tuple[Repetition, ...] = ()
         """One for each set of rank classes that goes on independently of the others; together all classes."""
-        self.stand_ins: Sequence[int] = ()
-        """Tasks that do nothing but make classes begin late, because longer stretches of them were left out."""
+        self.late: Mapping[int, float] = {}
+        """When rank classes begin that do so late, because longer stretches of them than of others were left out."""
+        self.executed_until: float | None = None
+        """Where it goes no further yet: what starts or ends later, does so at infinity."""
         self.num_steps = 1.0
         """Training steps that it holds, repetitions included."""
         self.times_run: Floats | None = None
@@ -106,6 +108,8 @@ class Timeline:
     @property
     def simulated(self) -> float:
         """When the last task ends, without what was left out; zero for an empty program."""
+        if self.executed_until is not None:
+            return self.executed_until
         return float(self.end.max()) if len(self.end) else 0.0
 
     @property
@@ -134,7 +138,6 @@ class Timeline:
         if self.times_run is not None:
             return self.times_run
         weight = np.full(len(self.start), 0 if self.is_endless else 1, dtype=np.int64)
-        weight[list(self.stand_ins)] = 0
         for one in self.repetitions:
             weight[one.tasks] += one.count
         return weight

@@ -1,17 +1,16 @@
-"""Which rank classes have nothing to do with each other before the end of a step, and how can some begin late?
+"""Which rank classes have nothing to do with each other before the end of a step?
 
 Pipelines on different kinds of GPU meet only when gradients are summed. Until then each goes at its own pace, so its
 middle repeats itself after its own time. Leaving out as many stretches of each would make each of them early by another
-amount where they meet; so those with longer stretches begin later, by what their stretches are longer in all. From
-their meeting on, everything then happens as in the whole step, earlier by the same time.
+amount where they meet; so those with longer stretches begin later, by what their stretches are longer in all (see
+`engine.postponing`). From their meeting on, everything then happens as in the whole step, earlier by the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from simulator.program.program import Phase, Program, Task
+from simulator.program.program import Program
 
 
 def independent(program: Program) -> list[frozenset[int]]:
@@ -53,20 +52,6 @@ def shared_tasks(program: Program, parts: Sequence[frozenset[int]]) -> list[int]
         lanes for lanes in {task.lanes for task in program.tasks} if len({of_lane[i] for i in lanes}) > 1
     }
     return [i for i, task in enumerate(program.tasks) if task.lanes in between]
-
-
-def begun_late(program: Program, late: Mapping[int, float]) -> Program:
-    """The program with every lane of a rank class occupied for the first `late[rank_class]` seconds.
-
-    The tasks that occupy them are the last ones and stand for what was left out.
-    """
-    tasks, queues = list(program.tasks), list(program.queues)
-    for number, lane in enumerate(program.lanes):
-        if late.get(lane.rank_class, 0.0) > 0.0:
-            phase = Phase("other", "left out", 0.0, latency=late[lane.rank_class])
-            queues[number] = [len(tasks), *queues[number]]
-            tasks.append(Task((phase,), (number,)))
-    return replace(program, tasks=tasks, queues=queues)
 
 
 class _Parts:

@@ -8,7 +8,8 @@ two such instants holds one period, any number of such stretches can be left out
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +112,7 @@ def repetitions(
     found = []
     for classes in parts:
         one = _repetition(program, timeline, batches, classes, period, missing)
-        if one is None or one.start + one.seconds > meetings:
+        if one is None or one.start + one.seconds > min(meetings, timeline.simulated):
             return ()
         found.append(one)
     return tuple(found)
@@ -121,6 +122,11 @@ def lateness(found: Sequence[Repetition]) -> dict[int, float]:
     """By rank class, how much later it must begin to meet the others when it does in the whole program."""
     least = min((one.left_out for one in found), default=0.0)
     return {rank_class: one.left_out - least for one in found for rank_class in one.classes}
+
+
+def postponed(found: Sequence[Repetition], late: Mapping[int, float]) -> list[Repetition]:
+    """The same on rank classes that begin so late."""
+    return [replace(one, start=one.start + late[min(one.classes)]) for one in found]
 
 
 def _repetition(
@@ -168,8 +174,8 @@ def _window(
     first = len(tasks) // 2 - int(stride * (1.0 - _compared(period)) / 2)
     if stride == 0 or first < stride * _compared(period) or first + stride >= len(tasks):
         return None
-    begin = float(timeline.start[tasks[first]])
-    return begin, float(timeline.start[tasks[first + stride]]) - begin
+    begin, end = (float(timeline.start[tasks[place]]) for place in (first, first + stride))
+    return (begin, end - begin) if end < np.inf else None
 
 
 def _compared(period: int) -> float:
@@ -214,7 +220,7 @@ def _stretch(
     if second + following > len(tasks):
         return None
     shifts = np.concatenate([at[high:second] - at[low:first] for at in (begins, ends)]) - seconds
-    if np.abs(shifts).max(initial=0.0) > tolerance:
+    if not np.abs(shifts).max(initial=0.0) <= tolerance:  # nor where some of it has not happened yet
         return None
     here, there = tasks[low : first + following], tasks[high : second + following]
     numbered = batches[here] >= 0

@@ -49,7 +49,8 @@ def breakdown(program: Program, timeline: Timeline, rank_class: int) -> dict[str
         seconds[kind] = seconds.get(kind, 0.0) + amount
     times = 1.0 if timeline.times_run is None else float(timeline.times_run[compute].max(initial=1.0))
     horizon = timeline.simulated / times  # its own step's end, where it does not wait for slower replicas
-    gaps, repeated = _gaps(start[order], end[order], horizon), timeline.repetition_of(rank_class)
+    begin = timeline.late.get(rank_class, 0.0)
+    gaps, repeated = _gaps(start[order], end[order], begin, horizon), timeline.repetition_of(rank_class)
     for kind in WAITED_FOR:
         tasks = [task for task in others if program.tasks[task].kind == kind]
         if kind == "launch" and tasks and len(gaps):
@@ -121,9 +122,11 @@ def _tasks_of(program: Program, rank_class: int) -> tuple[NDArray[np.int64], lis
     return np.array(compute, dtype=np.int64), [t for t in dict.fromkeys(others) if t not in inside]
 
 
-def _gaps(start: NDArray[np.float64], end: NDArray[np.float64], makespan: float) -> NDArray[np.float64]:
-    """Intervals of [0, makespan] outside the given disjoint, ordered ones, shape [gaps, 2]."""
-    edges = np.concatenate([[0.0], np.column_stack([start, end]).ravel(), [makespan]]).reshape(-1, 2)
+def _gaps(
+    start: NDArray[np.float64], end: NDArray[np.float64], begin: float, makespan: float
+) -> NDArray[np.float64]:
+    """Intervals of [begin, makespan] outside the given disjoint, ordered ones, shape [gaps, 2]."""
+    edges = np.concatenate([[begin], np.column_stack([start, end]).ravel(), [makespan]]).reshape(-1, 2)
     return edges[edges[:, 1] > edges[:, 0]]
 
 

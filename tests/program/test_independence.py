@@ -1,11 +1,10 @@
-"""Rank classes are independent that share neither an early task nor a resource; some of them may begin late."""
+"""Rank classes are independent that share neither an early task nor a resource."""
 
 from __future__ import annotations
 
 import pytest
 
-from simulator.engine.engine import execute
-from simulator.program.independence import begun_late, independent, shared_tasks
+from simulator.program.independence import independent, shared_tasks
 from simulator.program.program import Lane, Phase, Program, Resource, Task
 
 
@@ -42,10 +41,3 @@ def test_classes_that_share_something_before_are_not(resources: tuple[int, int],
     program = two_classes(resources, meets_early)
     assert independent(program) == [{0, 1}]
     assert shared_tasks(program, independent(program)) == []
-
-
-@pytest.mark.parametrize(("late", "end"), [({}, 5.0), ({0: 1.5}, 5.0), ({0: 2.5}, 5.5), ({1: 1.0}, 6.0)])
-def test_a_class_that_begins_late_does_everything_later(late: dict[int, float], end: float) -> None:
-    timeline = execute(begun_late(two_classes((0, 1), meets_early=False), late))
-    assert timeline.start[0] == late.get(0, 0.0) and timeline.start[1] == late.get(1, 0.0)
-    assert timeline.makespan == pytest.approx(end)
