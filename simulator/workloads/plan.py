@@ -306,6 +306,11 @@ class Plan(Named):
     optimizer_dtype: Literal["fp32", "bf16", "int8"] = Field(
         default="fp32", description="Type of the moments."
     )
+    gated_input_dtype: Literal["fp8"] | None = Field(
+        default=None,
+        description="Type in which the inputs of fused gated activations (SwiGLU) are kept for backward, by casts of "
+        "their own (Megatron-Core's activation_func_fp8_input_store; DeepSeek-V3); that of activations if left out.",
+    )
     parameter_dtype: ParameterType | None = Field(
         default=None,
         description="Type of resting parameters; if left out the activation type, fp32 under zero 3 (FSDP). fp8: the "

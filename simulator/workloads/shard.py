@@ -55,6 +55,9 @@ class Shard:
     scaling: str = "delayed"  # of narrow GEMMs: delayed | current | block
     casts_weights: bool = False  # before every use, because they are gathered in the activation type
     attention: str = "flash2"
+    gated_input_dtype: str = (
+        ""  # in which inputs of fused gated activations are kept; that of activations if ""
+    )
     unpads: bool = False
     recompute: str = "none"
     recompute_groups: frozenset[str] = frozenset({"core_attention"})
@@ -134,6 +137,12 @@ class Shard:
     def bytes(self) -> float:
         """Bytes of one activation element."""
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def narrow_gated_input(self) -> float | None:
+        """Bytes of one kept element of a fused gated activation's input, where that is cast to be kept."""
+        kept = DTYPE_BYTES[self.gated_input_dtype or self.dtype]
+        return kept if self.fused("swiglu") and kept < self.bytes else None
 
     @property
     def low_precision(self) -> bool:

@@ -194,6 +194,7 @@ class Workload(Named):
             recompute=plan.recompute if recompute is None else recompute,
             recompute_groups=frozenset(plan.recompute_modules),
             fusions=fusions.difference(plan.unfused),
+            gated_input_dtype=plan.gated_input_dtype or self.activation_dtype,
             unpads=unpads,
             graphs=frozenset(plan.cuda_graphs),
             shared_beside=plan.overlap.shared_expert,

@@ -7,6 +7,7 @@ import pytest
 from simulator.workloads.layers import Shard
 from simulator.workloads.models.llama import Llama
 from simulator.workloads.models.moe import MixtureOfExperts
+from simulator.workloads.modules.elementwise import GatedActivation
 from simulator.workloads.operators import Collective, Gemm, MemoryBound
 from simulator.workloads.workload import Workload
 
@@ -126,3 +127,21 @@ def test_block_formats_refuse_scales_of_tensors():
         Workload(
             model=model, global_batch=8, sequence_length=256, precision="mxfp8", plan={"scaling": "current"}
         )
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_inputs_of_gated_activations_kept_narrow_take_half_and_cost_two_casts(fused: bool) -> None:
+    """Only where the activation is one kernel; what recomputes it does not keep its input once more."""
+    module = GatedActivation(name="activation", source="gate_up", width=1024)
+    wide = Shard(
+        micro_batch=2, sequence_length=512, fusions=frozenset({"swiglu"} if fused else ()), dtype="bf16"
+    )
+    narrow = replace(wide, gated_input_dtype="fp8")
+    kept = [module.saved(shard)[0].size for shard in (wide, narrow)]
+    assert kept[0] == 2 * 512 * 2 * 1024 * 2
+    assert kept[1] == (kept[0] / 2 if fused else kept[0])
+    for work in (module.forward, module.backward):
+        extra = [op for op in work(narrow) if op.what.op == "cast"]
+        assert len(work(narrow)) - len(work(wide)) == len(extra) == (1 if fused else 0)
+        assert [op.what.bytes_read + op.what.bytes_written for op in extra] == [1.5 * kept[0]] * len(extra)
+    assert module.recomputed(narrow) == module.forward(wide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.workloads.layers import Module, Operation, Saved, Shard
 from simulator.workloads.modules.gemms import bias_gradient
@@ -51,6 +51,20 @@ class Activation(Module):
         return 2 * self._elements(shard) * shard.bytes
 
 
+def kept_size(size: float, shard: Shard) -> float:
+    """Bytes of `size` bytes of a fused gated activation's input as they are kept for backward."""
+    return size * (shard.narrow_gated_input or shard.bytes) / shard.bytes
+
+
+def kept_narrow(name: str, size: float, shard: Shard, backward: bool = False) -> list[Operation]:
+    """Casts of both halves of the input, `size` bytes each, to the type in which they are kept, or back."""
+    if shard.narrow_gated_input is None:
+        return []
+    wide, narrow = 2 * size, 2 * kept_size(size, shard)
+    ends = (narrow, wide) if backward else (wide, narrow)
+    return [Operation(f"{name}.{'widen' if backward else 'keep'}_input", MemoryBound("cast", *ends))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GatedActivation(Module):
     """silu(gate) * up: reads two tensors of `width` elements (split over tp), writes one (Shazeer 2020)."""
@@ -66,7 +80,8 @@ class GatedActivation(Module):
     def forward(self, shard: Shard) -> list[Operation]:
         size = self._size(shard)
         if shard.fused("swiglu"):
-            return [Operation(f"{self.name}.forward", MemoryBound("activation", 2 * size, size))]
+            forward = Operation(f"{self.name}.forward", MemoryBound("activation", 2 * size, size))
+            return [forward, *kept_narrow(self.name, size, shard)]
         return [
             Operation(f"{self.name}.silu", MemoryBound("activation", size, size)),
             Operation(f"{self.name}.multiply", MemoryBound("multiply", 2 * size, size)),
@@ -76,7 +91,8 @@ class GatedActivation(Module):
         size = self._size(shard)
         if shard.fused("swiglu"):
             return [
-                Operation(f"{self.name}.backward", MemoryBound("activation_backward", 3 * size, 2 * size))
+                *kept_narrow(self.name, size, shard, backward=True),
+                Operation(f"{self.name}.backward", MemoryBound("activation_backward", 3 * size, 2 * size)),
             ]
         multiply = MemoryBound("multiply", 4 * size, 2 * size, kernels=2)
         silu = MemoryBound("activation_backward", 2 * size, size)
@@ -90,8 +106,11 @@ class GatedActivation(Module):
             operations.append(Operation(f"{self.name}.concatenate", cat))
         return operations
 
+    def recomputed(self, shard: Shard) -> list[Operation]:
+        return self.forward(replace(shard, gated_input_dtype=""))  # what is kept is kept already
+
     def saved(self, shard: Shard) -> list[Saved]:
-        tensors = [Saved(self.source, 2 * self._size(shard))]
+        tensors = [Saved(self.source, 2 * kept_size(self._size(shard), shard))]
         if not shard.fused("swiglu"):
             tensors.append(Saved(f"{self.name}.silu", self._size(shard)))
         return tensors

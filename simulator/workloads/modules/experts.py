@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
+from simulator.workloads.modules.elementwise import kept_narrow, kept_size
 from simulator.workloads.modules.gemms import (
     bias_add,
     bias_gradient,
@@ -207,7 +208,8 @@ class ExpertActivation(Module):
             operations.append(Operation(f"{self.name}.clamp", clamp))
         if shard.fused("swiglu"):
             what = MemoryBound("activation", 2 * size, size)
-            return [*operations, Operation(f"{self.name}.forward", what)]
+            operations.append(Operation(f"{self.name}.forward", what))
+            return [*operations, *kept_narrow(self.name, size, shard)]
         # silu, times up, times the gate value
         what = MemoryBound("activation", 4 * size, 3 * size, kernels=3)
         return [*operations, Operation(f"{self.name}.forward", what)]
@@ -218,15 +220,20 @@ class ExpertActivation(Module):
             what = MemoryBound("activation_backward", 3 * size, 2 * size)
         else:
             what = MemoryBound("activation_backward", 8 * size, 4 * size, kernels=5)
-        operations = [Operation(f"{self.name}.backward", what)]
+        widened = kept_narrow(self.name, size, shard, backward=True)
+        operations = [*widened, Operation(f"{self.name}.backward", what)]
         if self.clamped:
             clamp = MemoryBound("activation_backward", 6 * size, 4 * size, kernels=3)
             operations.append(Operation(f"{self.name}.clamp_backward", clamp))
         return operations
 
+    def recomputed(self, shard: Shard) -> list[Operation]:
+        return self.forward(replace(shard, gated_input_dtype=""))  # what is kept is kept already
+
     def saved(self, shard: Shard) -> list[Saved]:
         rows = expert_load(shard, self.num_experts, self.top_k).gathered
-        return [Saved(self.source, 2 * self._size(shard)), Saved(f"{self.name}.gates", rows * 4.0)]
+        kept = 2 * kept_size(self._size(shard), shard)
+        return [Saved(self.source, kept), Saved(f"{self.name}.gates", rows * 4.0)]
 
     def transient_bytes(self, shard: Shard) -> float:
         return 3 * self._size(shard)
