@@ -27,6 +27,7 @@ from simulator.workloads.modules.gemms import (
     weight_gradient,
 )
 from simulator.workloads.modules.tensor_grid import Tile
+from simulator.workloads.operators import MemoryBound
 
 ALTERNATE = "alternate_matmul"
 """Recompute group of policies that keep every other matrix product of a block (torchtitan's per-operator one)."""
@@ -118,7 +119,22 @@ class ColumnLinear(Module):
             operations += gemms
         if self.bias and not self.separate_bias and not shard.fused("bias"):
             operations.append(bias_add(self.name, shard.tokens * sum(self._widths(shard)), shard))
+        if self._grouped(shard):  # queries, and values, each by themselves
+            operations.append(self._laid_out("split", self.parts[0] + self.parts[2], 2, shard))
         return operations
+
+    def _grouped(self, shard: Shard) -> bool:
+        """Whether heads of one product lie group by group, several queries and one key and value each.
+
+        Then queries are no view of it, as they are where there is a key for each (Megatron-Core's
+        `get_query_key_value_tensors`), and backward joins the three gradients.
+        """
+        return self.packed == "qkv" and shard.fused("qkv") and self.parts[0] != self.parts[1]
+
+    def _laid_out(self, label: str, width: int, kernels: int, shard: Shard) -> Operation:
+        """A copy of so many of the outputs."""
+        size = shard.tokens * (width // shard.tp) * shard.bytes
+        return Operation(f"{self.name}.{label}", MemoryBound("elementwise", size, size, kernels))
 
     def recomputed(self, shard: Shard) -> list[Operation]:
         """Where every other matrix product is kept, the second of each pair of `parts` is run again."""
@@ -144,7 +160,8 @@ class ColumnLinear(Module):
         widths, useful, name = self._widths(shard), self._useful(shard), self.name
         parallel, gathered = shard.tp > 1, shard.sequence_parallel and shard.tp > 1
         overlapped = parallel and shard.tp_overlap != "none"
-        operations = cast(name, "output_gradient", shard.tokens * sum(widths), dtype, shard)
+        operations = [self._laid_out("join", self.outputs, 1, shard)] if self._grouped(shard) else []
+        operations += cast(name, "output_gradient", shard.tokens * sum(widths), dtype, shard)
         operations += cast_weights(name, self.inputs * sum(widths), dtype, shard)
         if gathered:
             saved = gathered_bytes(shard, self.inputs, dtype)
