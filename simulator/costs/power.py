@@ -2,9 +2,11 @@
 
 Microbenchmarks of short kernels end before the power controller acts; those of long ones show by how much the clock
 of a GPU that does nothing but multiply has to fall (`throttle` of the kernel calibration). In training the controller
-sees the mean over milliseconds: products at the power they would draw, memory-bound operators at the power of
-streaming, collectives and gaps at that of an idle GPU. Dynamic power goes with the cube of the clock (voltage follows
-frequency), so products, and all else that runs on the same clock, take the cube root of the excess longer.
+sees the mean over a millisecond or so: products at the power they would draw, memory-bound operators at the power of
+streaming, collectives and gaps at that of an idle GPU; a kernel that lasts longer (`throttle_time`) is all it sees.
+Dynamic power goes with the cube of the clock (voltage follows frequency), so products, and all else that runs on the
+same clock, take the cube root of the excess longer. Voltage has a floor: below the clock that needs no less (`floor` of
+the GPU's power), dynamic power goes with the clock alone.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ EXPONENT = 3.0
 STREAMING = 0.7
 """Power of a memory-bound kernel as a fraction of the limit, where not stated (between the A100's 0.59 and the
 H200's 0.82 in `hardware/gpus`)."""
+
+LEAST = 0.1
+"""Of an idle GPU's power: what is left for the clock at least, where the limit is hardly above it."""
 
 
 @lru_cache(maxsize=64)
@@ -55,7 +60,22 @@ def slowdown(gpu: GPU, calibration: KernelCalibration, products: Part, streaming
     stream = gpu.power.streaming or STREAMING * _own_limit(gpu, calibration)
     drawn = products * unlimited_power(gpu, calibration) + streaming * stream
     drawn += np.maximum(0.0, 1.0 - products - streaming) * gpu.power.idle
-    return np.maximum(1.0, drawn / limit) ** (1.0 / EXPONENT)
+    excess = np.maximum(1.0, drawn / limit)
+    factor = excess ** (1.0 / EXPONENT)
+    if gpu.power.floor is None:
+        return factor
+    unlimited = unlimited_power(gpu, calibration)
+    return factor * _below_floor(unlimited / excess, min(gpu.power.floor, unlimited), gpu.power.idle)
+
+
+def _below_floor(allowed: Part, floor: float, idle: float) -> Part:
+    """Factor over that of cubes where products may draw `allowed` watts.
+
+    Below `floor` the clock goes with the watts above those of an `idle` GPU.
+    """
+    above = np.maximum(allowed - idle, LEAST * idle)
+    cubes = np.minimum(allowed / floor, 1.0) ** (1.0 / EXPONENT)
+    return np.maximum(1.0, cubes * (floor - idle) / above)
 
 
 def unlimited_power(gpu: GPU, calibration: KernelCalibration) -> float:

@@ -126,6 +126,11 @@ class SoftwareProfile(Named):
         description="time per gather and per reduction of sharded parameters in which the host prepares it (hooks, "
         "copies in and out) while nothing is computed: on CPUs",
     )
+    zero3_copies: bool = Field(
+        default=False,
+        description="sharded parameters are copied out of the buffer they are gathered in before a unit computes, and "
+        "its gradients into the one that is reduced, by kernels among its own",
+    )
     backward_awaits_reduction: bool = Field(
         default=False,
         description="the backward that completes gradients returns when they are reduced, and only then does its "

@@ -104,6 +104,11 @@ class GpuPower(Description):
         None,
         description="Drawn by a kernel that streams from memory at full bandwidth; null: 0.7 of the limit.",
     )
+    floor: Watts | None = Field(
+        default=None,
+        description="Drawn by matrix products at the clock below which the voltage falls no further, so that power "
+        "falls with the clock alone; not reached if left out.",
+    )
 
 
 class GPU(Named):

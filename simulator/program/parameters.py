@@ -43,6 +43,10 @@ class ParameterTraffic:
         keys = [(content.chunk, position) for position in range(len(content.units))]
         return [self.gathered[key] for key in keys if key in self.gathered]
 
+    def here(self, content: ChunkContent, position: int) -> bool:
+        """Whether a unit's parameters are together already, or on their way."""
+        return (content.chunk, position) in self.gathered
+
     def gather(
         self,
         content: ChunkContent,

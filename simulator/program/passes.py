@@ -12,6 +12,7 @@ from simulator.program.pricing import ClassPricing
 from simulator.program.program import MemoryChange
 from simulator.program.schedules import Action
 from simulator.program.setting import Setting
+from simulator.program.shard_copies import NOTHING, Copies
 from simulator.program.side_by_side import Piece, backward_pieces, forward_pieces
 from simulator.program.slicing import sliced
 from simulator.program.track import chain_of
@@ -58,7 +59,7 @@ class Passes:
     packs: Sequence[Pack | None]  # by micro-batch
     priced: dict[Hashable, Chain]  # in earlier steps, by content
     _passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
-    _chains: dict[tuple[int, str, bool], Chain] = field(default_factory=dict)  # by unit
+    _chains: dict[tuple[int, str, bool, Copies], Chain] = field(default_factory=dict)  # by unit
     _pieces: dict[tuple[int, str], list[Piece]] = field(default_factory=dict)  # by unit
     _held: dict[tuple[int, str], Held] = field(default_factory=dict)  # by unit
 
@@ -108,18 +109,18 @@ class Passes:
 
     # --- chains ------------------------------------------------------------------------------------------------------
 
-    def chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
+    def chain(self, one: Pass, unit: Unit, is_first: bool, copies: Copies = NOTHING) -> Chain:
         """What a unit of the pass runs; `is_first`: of the pass, which gathers what arrives in parts."""
-        key = (id(unit), one.direction, is_first)
+        key = (id(unit), one.direction, is_first, copies)
         if key not in self._chains:
-            self._chains[key] = self._find_chain(one, unit, is_first)
+            self._chains[key] = self._find_chain(one, unit, is_first, copies)
         return self._chains[key]
 
-    def _find_chain(self, one: Pass, unit: Unit, is_first: bool) -> Chain:
+    def _find_chain(self, one: Pass, unit: Unit, is_first: bool, copies: Copies) -> Chain:
         """Equal layers have one chain, wherever they stand."""
         layers = unit.layers if one.direction == "forward" else unit.layers[::-1]
         gathered = one.gathered if is_first else 0.0
-        key = (content_of(unit), one.direction, gathered)
+        key = (content_of(unit), one.direction, gathered, copies)
         if key not in self.priced:
             parts = [self._layer_chain(placed, one.direction) for placed in layers]
             if unit.num_slices > 1:  # backward works through them from the last
@@ -127,6 +128,13 @@ class Passes:
                 parts = [sliced(joined(parts), unit.num_slices)[place]]
             if gathered:
                 parts.insert(0, self._boundary_chain(gathered))
+            if copies != NOTHING:
+                backward = one.direction != "forward"
+                before, after = (
+                    chain_of(found, self.pricing, "compute", backward)
+                    for found in (copies.before(), copies.after())
+                )
+                parts = [before, *parts, after]
             self.priced[key] = joined(parts)
         return self.priced[key]
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.costs.kernels import KernelCalibration, kernel_seconds
+from simulator.costs.kernels.gemm import sustained
+from simulator.costs.kernels.transfer import gemm_parameters
 from simulator.costs.power import slowdown
 from simulator.costs.software import SoftwareProfile
 from simulator.hardware.gpu import GPU
@@ -20,9 +22,10 @@ class ClassPricing:
     """Implements `chains.Pricing` for one rank class.
 
     `gpus` are its own and those of the ranks it computes in lockstep with, at full clock; the slowest sets the pace of
-    all. `clocks` are the factors by which the power limit of each slows matrix products; `limited` are the GPUs with
-    these limits, as measured. `update_factor`: by which memory makes the optimizer's kernels slower than others.
-    `known`: seconds of kernels on each of `gpus`, which classes with the same GPUs share.
+    all. `clocks` are the factors by which the power limit of each slows matrix products on average; `limited` are the
+    GPUs with these limits, as measured. `update_factor`: by which memory makes the optimizer's kernels slower than
+    others. `known`: seconds of kernels on each of `gpus`, which classes with the same GPUs share; `lasting`: seconds of
+    kernels under the limits.
     """
 
     rank_class: int
@@ -33,6 +36,7 @@ class ClassPricing:
     limited: tuple[tuple[GPU, KernelCalibration], ...] = ()
     update_factor: float = 1.0
     known: dict[Kernel, tuple[float, ...]] = field(default_factory=dict, compare=False, repr=False)
+    lasting: dict[Kernel, float] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def gpu_resource(self) -> int:
@@ -47,15 +51,40 @@ class ClassPricing:
         fallback = self.software.unaligned_batches
         if fallback is not None and isinstance(kernel, Gemm) and kernel.batch > 1 and not kernel.aligned:
             return self._without_matrix_units(kernel, fallback)
+        if isinstance(kernel, MemoryBound):
+            factor = self.update_factor if kernel.op == "optimizer" else 1.0
+            return factor * max(self._at_full_clock(kernel))
+        if kernel not in self.lasting:
+            times = [
+                seconds * self._slower(n, kernel, seconds)
+                for n, seconds in enumerate(self._at_full_clock(kernel))
+            ]
+            self.lasting[kernel] = max(times)
+        return self.lasting[kernel]
+
+    def _at_full_clock(self, kernel: Kernel) -> tuple[float, ...]:
+        """Seconds on each of `gpus` before any power limit acts."""
         times = self.known.get(kernel)
         if times is None:
             times = tuple([kernel_seconds(kernel, gpu, calibration) for gpu, calibration in self.gpus])
             self.known[kernel] = times
-        if not isinstance(kernel, MemoryBound):
-            times = tuple([seconds * clock for seconds, clock in zip(times, self.clocks, strict=True)])
-        elif kernel.op == "optimizer":
-            times = tuple([seconds * self.update_factor for seconds in times])
-        return max(times) / self.software.compute_efficiency
+        return tuple([seconds / self.software.compute_efficiency for seconds in times])
+
+    def _slower(self, number: int, kernel: Gemm | GroupedGemm | Attention, seconds: float) -> float:
+        """Factor on a kernel of `seconds` under the limit of one of `gpus`.
+
+        The controller acts after about a millisecond: a kernel that lasts longer is slowed for what it draws itself,
+        a shorter one for what the GPU draws on average.
+        """
+        mean = self.clocks[number]
+        if not self.limited:
+            return mean
+        gpu, calibration = self.limited[number]
+        busy = min(1.0, self._seconds_at_best(kernel) / seconds)
+        alone = float(slowdown(gpu, calibration, busy, 1.0 - busy))
+        return mean + max(0.0, alone - mean) * sustained(
+            seconds, gemm_parameters(calibration, kernel.dtype).throttle_time
+        )
 
     def _without_matrix_units(self, kernel: Gemm, efficiency: float) -> float:
         slowest = min(gpu.peak("fp32") for gpu, _ in self.gpus)
@@ -64,8 +93,7 @@ class ClassPricing:
     def _seconds_at_best(self, kernel: Gemm | GroupedGemm | Attention) -> float:
         """What the kernel's FLOPs take in the main loop of a large product on the first GPU."""
         gpu, calibration = self.gpus[0]
-        measured = calibration.gemm.get(kernel.dtype) or calibration.gemm["bf16"]
-        return kernel.flops / (measured.efficiency * gpu.peak(kernel.dtype))
+        return kernel.flops / (gemm_parameters(calibration, kernel.dtype).efficiency * gpu.peak(kernel.dtype))
 
     def transfer(self, collective: Collective) -> Transfer | None:
         return self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
@@ -124,9 +152,9 @@ class ClassPricing:
                 transfer = None if operation.asynchronous else self.transfer(operation.what)
                 waiting += count * transfer.seconds if transfer is not None else 0.0
             elif isinstance(operation.what, MemoryBound):
-                streaming += count * self.kernel_seconds(operation.what)
+                streaming += count * max(self._at_full_clock(operation.what))
             else:
-                seconds = self.kernel_seconds(operation.what)
+                seconds = max(self._at_full_clock(operation.what))
                 busy = min(seconds, self._seconds_at_best(operation.what))
                 products += count * busy
                 streaming += count * (

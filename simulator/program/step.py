@@ -20,6 +20,7 @@ from simulator.program.rounds import Round, rounds
 from simulator.program.schedules import Action
 from simulator.program.servers import ServerTraffic
 from simulator.program.setting import Setting
+from simulator.program.shard_copies import copies_of
 from simulator.program.side_by_side import Stream, run_side_by_side
 from simulator.program.units import Unit
 
@@ -198,6 +199,7 @@ class Step:
             position = index if direction == "forward" else len(units) - 1 - index
             needs = [*deps, *self._take_blockers()]
             before = last if last >= 0 else self._last
+            arrives = gather and not self.parameters.here(content, position)
             if gather:
                 needs += [] if before is None else [before]
                 needs += self.parameters.gather(content, unit, position, direction, needs, micro_batch)
@@ -206,7 +208,10 @@ class Step:
                 needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
             if reduce and setting.shards_parameters:
                 needs += self.gradients.room()
-            ran = self.rank.run(self.passes.chain(one, unit, index == 0), needs, micro_batch, direction)
+            copies = copies_of(setting, unit, arrives, reduce)
+            ran = self.rank.run(
+                self.passes.chain(one, unit, index == 0, copies), needs, micro_batch, direction
+            )
             if ran is not None:
                 last = ran[1]
                 self._remember(unit, direction, ran)

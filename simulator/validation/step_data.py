@@ -128,8 +128,12 @@ def plan_of(row: StepRow) -> dict[str, Any]:
     plan["recompute"] = row.recompute
     if row.recompute_modules:
         plan["recompute_modules"] = row.recompute_modules.split()
+    if row.recompute_layers:
+        plan["recompute_layers"] = row.number("recompute_layers")
     plan["attention"] = row.attention
-    if row.precision == "fp8" and row.software in SCALING:
+    if row.scaling:
+        plan["scaling"] = row.scaling
+    elif row.precision == "fp8" and row.software in SCALING:
         plan["scaling"] = SCALING[row.software]
     plan["software"] = row.software
     if row.unfused:
@@ -165,10 +169,7 @@ def _mixture(row: StepRow) -> dict[str, Any]:
         node, ep = cluster_of(row).node, row.number("ep", 1)
         across = node is not None and ep > node.num_gpus
         experts |= {"domain": node.num_gpus} if node is not None and across else {"deduplicated": True}
-    plan: dict[str, Any] = {"experts": experts, "cuda_graphs": row.graphs.split()}
-    if row.scaling:
-        plan["scaling"] = row.scaling
-    return plan
+    return {"experts": experts, "cuda_graphs": row.graphs.split()}
 
 
 def uneven(layers: int, stages: int) -> list[int]:

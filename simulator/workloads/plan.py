@@ -265,10 +265,10 @@ class Plan(Named):
         description="What dp ranks share out: 1 optimizer state, 2 and gradients, 3 and parameters.",
     )
     zero3: FullySharded = Field(default=FullySharded(), description="How ZeRO-3 gathers parameters.")
-    scaling: Literal["delayed", "current", "block"] | None = Field(
+    scaling: Literal["delayed", "current", "row", "block"] | None = Field(
         default=None,
-        description="How fp8 tensors are scaled: by what earlier steps found, by their own largest value, or by block; "
-        "delayed for fp8 and block for mxfp8 and nvfp4 if left out.",
+        description="How fp8 tensors are scaled: by what earlier steps found, by their own largest value, by that of "
+        "every row (torchao's rowwise), or by block; delayed for fp8 and block for mxfp8 and nvfp4 if left out.",
     )
     offload: Offload = Field(default=Offload(), description="What is kept off the GPU.")
     table_memory: Literal["hbm", "host", "near_memory"] = Field(

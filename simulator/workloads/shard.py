@@ -12,7 +12,16 @@ from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.routing import EVEN, Routing
 
 MEGATRON_FUSIONS = frozenset(
-    {"qkv", "gate_up", "bias_gelu", "bias_dropout_add", "masked_softmax", "norm", "gradient_accumulation"}
+    {
+        "qkv",
+        "gate_up",
+        "bias_gelu",
+        "bias_dropout_add",
+        "masked_softmax",
+        "norm",
+        "cast_transpose",
+        "gradient_accumulation",
+    }
 )
 """Fused kernels of Megatron-LM's legacy path (2021-2022). `Shard` lists all."""
 
@@ -24,7 +33,7 @@ class Shard:
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
     bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy (or _fp32), log_softmax, router,
     permute, grouped_gemm and weighed_bias (of experts), norm_cast (the norm writes its output narrow),
-    narrow_gather (tp ranks gather fp8 operands as fp8),
+    cast_transpose (a cast by block writes rows and columns), narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
     implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end
     to end. `recompute` is none, selective or full; selective reruns the
@@ -52,7 +61,7 @@ class Shard:
     sequence_parallel: bool = False
     dtype: str = "bf16"  # of activations and of everything but the GEMMs of blocks
     gemm_dtype: str = "bf16"
-    scaling: str = "delayed"  # of narrow GEMMs: delayed | current | block
+    scaling: str = "delayed"  # of narrow GEMMs: delayed | current | row | block
     casts_weights: bool = False  # before every use, because they are gathered in the activation type
     attention: str = "flash2"
     gated_input_dtype: str = (

@@ -43,6 +43,44 @@ def test_the_same_chip_under_a_lower_limit_would_draw_as_much() -> None:
     assert abs(slowdown(capped, calibration_for(capped), 1.0, 0.0) - expected) < 1e-9
 
 
+def b200(limit: float) -> GPU:
+    gpu: GPU = load("gpu", "b200", {"power.max": f"{limit} W"})
+    return gpu
+
+
+@given(SHARES, SHARES, st.floats(250.0, 1500.0), st.floats(1.0, 2.0))
+def test_below_the_voltage_floor_too_a_higher_limit_never_slows(
+    products: float, rest: float, limit: float, more: float
+) -> None:
+    streaming = rest * (1.0 - products)
+    low, high = b200(limit), b200(limit * more)
+    calibration = calibration_for(low)
+    slow = slowdown(low, calibration, products, streaming)
+    assert slow >= slowdown(high, calibration, products, streaming) - 1e-12
+    assert slow >= 1.0
+
+
+def test_with_voltage_at_its_floor_the_clock_goes_with_the_watts_above_idle() -> None:
+    """900 W are the floor: from there on 360 W less (of 760 above idle) are 400 / 760 of the clock."""
+    calibration = calibration_for(b200(1000.0))
+    at_floor, below = (float(slowdown(b200(watts), calibration, 1.0, 0.0)) for watts in (900.0, 540.0))
+    assert abs(below / at_floor - 760.0 / 400.0) < 1e-9
+    own = unlimited_power(b200(1000.0), calibration)
+    assert abs(at_floor - (own / 900.0) ** (1 / 3)) < 1e-9
+
+
+def test_products_of_a_b200_under_750_watts_take_what_was_published() -> None:
+    """cuBLAS, 8,192 each way: 1,088 and 1,142 TFLOP/s (facebookexperimental/triton#854 and #1003)."""
+    from simulator.costs.kernels import kernel_seconds
+    from simulator.workloads.operators import Gemm
+
+    gpu: GPU = load("gpu", "b200-750w")
+    calibration = calibration_for(gpu)
+    product = Gemm(8192, 8192, 8192, "bf16")
+    seconds = kernel_seconds(product, gpu, rested(calibration)) * float(slowdown(gpu, calibration, 1.0, 0.0))
+    assert 1050e12 < product.flops / seconds < 1150e12
+
+
 def test_at_full_clock_nothing_is_slower_than_measured() -> None:
     from simulator.costs.kernels import kernel_seconds
     from simulator.workloads.operators import Gemm

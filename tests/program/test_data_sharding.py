@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -149,6 +150,22 @@ def test_a_buffer_is_there_while_its_gather_runs() -> None:
     levels = held(built, "gathered parameters")
     assert max(levels) == pytest.approx(2 * 2.0 * max(sizes(built)))
     assert levels[-1] == pytest.approx(0.0, abs=1.0)
+
+
+def test_parameters_are_copied_out_of_every_gather_and_gradients_into_every_reduction() -> None:
+    """2 + 2 bytes per parameter and gather (the last unit stays gathered for backward), 2 + 4 per gradient."""
+    job = workload(layers=LAYERS, global_batch=8, zero=3)
+    copying, plain = (
+        build(cluster(2, 4, 4), job, software(zero3_copies=copies), LIBRARY) for copies in (True, False)
+    )
+    units = sizes(plain)
+    moved = Counter[str]()
+    for phase in (phase for task in copying.program.tasks for phase in task.phases):
+        if phase.label.startswith("copy "):
+            moved[phase.label] += phase.hbm_bytes
+    assert moved["copy parameters"] == pytest.approx(4.0 * (2 * sum(units) - units[-1]))
+    assert moved["copy gradients"] == pytest.approx(6.0 * sum(units))
+    assert execute(copying.program).makespan > execute(plain.program).makespan
 
 
 @pytest.mark.parametrize("flat", [False, True])

@@ -83,6 +83,15 @@ def test_pipelined_overlap_sends_the_same_bytes(sequence_parallel):
         assert sum(ring_bytes(c, 4) for c in collectives(run(pieces))) == pytest.approx(plain)
 
 
+def test_pieces_that_came_from_every_rank_are_added_by_a_kernel():
+    """It reads every rank's part of its own tokens, tp times what it writes, once all pieces are there."""
+    shard = replace(PARALLEL, sequence_parallel=True, tp_overlap="pipelined")
+    sums = [o for o in BLOCK.forward(shard) if o.label.endswith("reduce_scatter.sum")]
+    size = shard.tokens * 256 * 2.0  # of what both row-parallel projections put out
+    assert [(o.what.bytes_read, o.what.bytes_written) for o in sums] == [(size, size / 4)] * 2
+    assert all(o.waits_for == (o.label.replace("sum", "2"),) for o in sums)
+
+
 def test_backward_overlap_puts_collectives_beside_gemms_and_makes_the_next_module_wait():
     operations = BLOCK.backward(PARALLEL)
     position = {operation.label: i for i, operation in enumerate(operations)}

@@ -64,6 +64,27 @@ def test_block_formats_write_a_scale_per_block(dtype, narrow, block):
     assert written == pytest.approx(2 * TOKENS * INPUTS * (narrow + 1 / block))
 
 
+def test_a_kernel_for_each_order_reads_the_wide_tensor_twice():
+    together = replace(NARROW, gemm_dtype="mxfp8", scaling="block")
+    apart = replace(together, fusions=together.fusions - {"cast_transpose"})
+    read, written = bytes_of(casts(BLOCK.backward(together)))
+    assert bytes_of(casts(BLOCK.backward(apart))) == (2 * read, written)
+
+
+def test_scales_by_row_need_the_wide_tensor_transposed_too():
+    """Read twice, written narrow both ways and wide the other way; by every projection for itself."""
+    shard = replace(NARROW, scaling="row", fusions=NARROW.fusions - {"qkv", "gate_up"})
+    every = 3 * 256 + 256 + 2 * 256 + 512
+    assert bytes_of(casts(BLOCK.forward(shard))) == (4.0 * TOKENS * every, 4.0 * TOKENS * every)
+    assert bytes_of(casts(BLOCK.backward(shard))) == (4.0 * TOKENS * GRADIENTS, 4.0 * TOKENS * GRADIENTS)
+
+
+def test_tensors_scaled_by_row_travel_wide():
+    shard = replace(NARROW, tp=4, sequence_parallel=True, fusions=NARROW.fusions | {"narrow_gather"})
+    wide = gathered(replace(shard, scaling="row"), "forward")
+    assert wide == [2 * size for size in gathered(replace(shard, scaling="current"), "forward")]
+
+
 def gathered(shard, run):
     operations = getattr(BLOCK, run)(shard)
     return [o.what.size for o in operations if isinstance(o.what, Collective) and o.what.op == "all_gather"]

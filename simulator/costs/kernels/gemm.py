@@ -16,6 +16,8 @@ candidate (tile shape, split) is priced and the cheapest taken, as the library's
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -99,8 +101,15 @@ def throttled(seconds: Array, busy: Array, throttle: float, throttle_time: float
     """
     if throttle == 0:
         return seconds
+    lasting = sustained(seconds, throttle_time)
+    result: Array = seconds * (1 + throttle * np.minimum(busy, 1.0) * lasting)
+    return result
+
+
+def sustained(seconds: Any, throttle_time: float) -> Any:
+    """How far the clock has come down in a kernel of `seconds`: from 0 to 1."""
     excess = np.square(seconds / throttle_time)
-    return seconds * (1 + throttle * np.minimum(busy, 1.0) * excess / (1 + excess))
+    return excess / (1 + excess)
 
 
 def _output_bytes(dtype: str, accumulate: bool) -> float:

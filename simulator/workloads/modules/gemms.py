@@ -34,7 +34,8 @@ def full_bytes(shard: Shard, width: int) -> float:
 
 def gathers_narrow(dtype: str, shard: Shard) -> bool:
     """Whether tp ranks cast their own tokens and gather them narrow; else they gather first and cast all."""
-    return shard.fused("narrow_gather") and shard.sequence_parallel and DTYPE_BYTES[dtype] < shard.bytes
+    narrow = shard.sequence_parallel and DTYPE_BYTES[dtype] < shard.bytes
+    return narrow and shard.fused("narrow_gather") and shard.scaling != "row"  # which needs both ways
 
 
 def gathered_bytes(shard: Shard, width: int, dtype: str) -> float:
@@ -58,8 +59,9 @@ def cast(
     """Quantisation before a narrow GEMM: read wide, write row-wise and (for dW) column-wise, by the recipe.
 
     delayed: one pass, with the scale that earlier steps found. current: a pass for the largest value before it; where
-    tp ranks hold different tokens of the tensor (`shared`), they agree on it. block: a scale per block is written too;
-    4-bit gradients and inputs are also rotated (Hadamard) for the column-wise copy.
+    tp ranks hold different tokens of the tensor (`shared`), they agree on it. row: with a scale per row, and of the
+    transposed tensor, which is written wide first. block: a scale per block is written too, by one kernel that writes
+    both ways or by one for each; 4-bit gradients and inputs are also rotated (Hadamard) for the column-wise copy.
     """
     narrow = DTYPE_BYTES[dtype]
     if narrow >= shard.bytes:
@@ -68,9 +70,11 @@ def cast(
     label = f"{name}.cast_{tensor}"
     if shard.scaling == "delayed":
         return [Operation(label, MemoryBound("cast", wide, written))]
+    if shard.scaling == "row":
+        return [Operation(label, MemoryBound("cast", 2 * wide, wide + written, kernels=2))]
     if shard.scaling == "block":
         scales = 2 * elements / SCALE_BLOCK[dtype]
-        kernels, passes = (2, 2) if dtype == "nvfp4" else (1, 1)
+        kernels = passes = 2 if dtype == "nvfp4" or not shard.fused("cast_transpose") else 1
         return [Operation(label, MemoryBound("cast_block", passes * wide, written + scales, kernels))]
     operations = [Operation(f"{name}.largest_{tensor}", MemoryBound("reduce", wide, 0.0))]
     if shared and shard.sequence_parallel and shard.tp > 1:
@@ -141,7 +145,11 @@ def gather_then(gemms: list[Operation], label: str, size: float, shard: Shard) -
 
 
 def then_reduce(gemm: Operation, label: str, op: str, size: float, shard: Shard) -> list[Operation]:
-    """The GEMM, then the reduction of Y; pipelined: a piece's sums travel under the next piece."""
+    """The GEMM, then the reduction of Y; pipelined: a piece's sums travel under the next piece.
+
+    What comes from every rank is then added by a kernel that reads it all (Transformer Engine: reduce_bf16; PyTorch's
+    asynchronous tensor parallelism: a sum over the pieces in symmetric memory).
+    """
     if shard.tp_overlap != "pipelined" or op != "reduce_scatter":
         return [gemm, collective(label, op, size, shard)]
     operations: list[Operation] = []
@@ -150,7 +158,9 @@ def then_reduce(gemm: Operation, label: str, op: str, size: float, shard: Shard)
         if piece + 1 < shard.tp:
             send = Collective("shift", "tp", size / shard.tp, shard.dtype)
             operations.append(Operation(f"{label}.{piece}", send, asynchronous=True))
-    return operations
+    last = (f"{label}.{shard.tp - 2}",)
+    add = MemoryBound("reduce", size, size / shard.tp)
+    return [*operations, Operation(f"{label}.sum", add, waits_for=last)]
 
 
 def _piece(gemm: Operation, piece: int, pieces: int, waits: tuple[str, ...]) -> Operation:

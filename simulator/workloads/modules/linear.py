@@ -102,6 +102,8 @@ class ColumnLinear(Module):
             shard.fused("norm_cast") and self.source.startswith("norm")
         ):  # else the norm writes it narrow
             elements = cast_tokens(dtype, shard) * self.inputs
+            if shard.scaling == "row":  # by every projection for itself (pytorch/torchtitan#1207)
+                elements *= len(self._widths(shard))
             operations = cast(self.name, "input", elements, dtype, shard, shared=True)
         operations += cast_weights(self.name, self.inputs * sum(self._widths(shard)), dtype, shard)
         gemms = [
