@@ -62,11 +62,16 @@ class StateBytes:
 
 
 def state_rule(workload: Workload) -> StateRule:
-    """Bytes per parameter by precision and optimizer."""
+    """Bytes per parameter by precision and optimizer.
+
+    Gradients are kept as they are summed. Under ZeRO-3 a shard's rests beside its parameter and takes that one's type,
+    if it is the wider (PyTorch's `.grad`), whatever was sent.
+    """
     plan = workload.plan
+    parameters, gradients = DTYPE_BYTES[workload.parameter_dtype], DTYPE_BYTES[workload.gradient_dtype]
     return StateRule(
-        parameters=DTYPE_BYTES[workload.parameter_dtype],
-        gradients=DTYPE_BYTES[workload.gradient_dtype],
+        parameters=parameters,
+        gradients=max(parameters, gradients) if plan.zero == 3 else gradients,
         master=4.0 if workload.master_weights else 0.0,
         moments=MOMENTS[plan.optimizer] * MOMENT_BYTES[plan.optimizer_dtype],
         zero=plan.zero,

@@ -52,6 +52,7 @@ def shard_of(run):
         ("fp32", {}, 4 + 4 + 8),
         ("bf16", {"zero": 3}, 4 + 4 + 8),
         ("bf16", {"zero": 3, "parameter_dtype": "bf16"}, 18),
+        ("bf16", {"zero": 3, "gradient_dtype": "bf16"}, 4 + 4 + 8),  # a .grad has its parameter's type
         ("bf16", {"optimizer": "sgd"}, 2 + 4 + 4),
         ("bf16", {"optimizer": "momentum"}, 2 + 4 + 4 + 4),
         ("bf16", {"optimizer_dtype": "bf16"}, 2 + 4 + 4 + 4),
