@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,11 +60,12 @@ def fit_serving(rows: pd.DataFrame, chip: Chip) -> Table:
     return found
 
 
-def fit_training(rows: pd.DataFrame, chip: Chip, at: Sequence[int]) -> dict[str, Table]:
+def fit_training(rows: pd.DataFrame, chip: Chip, at: Sequence[int], linked: bool = False) -> dict[str, Table]:
     """Parameters by direction at head sizes `at`: an efficiency each, the rest of a direction in common.
 
     `direction` of a row is forward, backward or both, one after the other. A row belongs to the nearest of the head
-    sizes (after padding).
+    sizes (after padding). `linked`: that neighbouring sizes are equally efficient counts as one more measurement each,
+    where sizes have but a few rows and equal work differs as much from row to row as neighbours do.
     """
     rows = rows.reset_index(drop=True)
     directions = [one for one in DIRECTIONS if rows.direction.isin([one, BOTH]).any()]
@@ -83,9 +85,13 @@ def fit_training(rows: pd.DataFrame, chip: Chip, at: Sequence[int]) -> dict[str,
     def tables(values: Mapping[str, float]) -> dict[str, Table]:
         return {way: _table({name: values[f"{way} {name}"] for name in first}, at) for way in directions}
 
-    values = fit_parameters(
-        lambda values: predicted_training(rows, chip, tables(values)), rows.seconds.to_numpy(), bounds, start
-    )
+    links = [(way, *pair) for way in directions for pair in pairwise(sizes)] if linked else []
+
+    def predict(values: Mapping[str, float]) -> Array:
+        steps = [values[f"{way} {one}"] / values[f"{way} {other}"] for way, one, other in links]
+        return np.append(predicted_training(rows, chip, tables(values)), steps)
+
+    values = fit_parameters(predict, np.append(rows.seconds, np.ones(len(links))), bounds, start)
     return {
         way: {size: _parameters(found.model_dump()) for size, found in table.items()}
         for way, table in tables(values).items()

@@ -43,14 +43,15 @@ class Recipe:
     description: str
     formats: dict[str, str]  # number format -> as the tables call it; bf16 is in a table of its own for most
     training_heads: tuple[int, ...] = ()  # head sizes of training attention measured
+    linked_heads: bool = False  # with a few scattered rows each, so that neighbours hold one another
     lender: str | None = None
     implementations: Speeds
 
 
 AMPERE: Speeds = {
-    "flash1": {64: 0.6, 128: 0.47},
-    "triton": {64: 0.6, 128: 0.743},
-    "triton_backward": {64: 0.6, 128: 0.466},
+    "flash1": {64: 0.605, 128: 0.478},
+    "triton": {64: 0.605, 128: 0.735},
+    "triton_backward": {64: 0.605, 128: 0.479},
     "flash2": 1.0,
     "flash3": 1.0,
     "cudnn": 1.0,
@@ -70,6 +71,7 @@ RECIPES = {
         description="A100 SXM 80 GB",
         formats={"bf16": "bf16"},
         training_heads=(32, 64, 96, 128, 160, 192, 224, 256),
+        linked_heads=True,
         implementations=AMPERE,
     ),
     "h200": Recipe(
@@ -288,7 +290,8 @@ def _training_attention(
     charts = charts[~kernel_data.held_attention(charts)] if len(charts) else charts
     seen = pd.concat([*(rows[~held[way]] for way, rows in parts.items()), charts], ignore_index=True)
     padded = set(np.ceil(seen.head_dim / fit_attention.HEAD_STEP) * fit_attention.HEAD_STEP)
-    tables = fit_attention.fit_training(seen, chip, [h for h in recipe.training_heads if h in padded])
+    heads = [h for h in recipe.training_heads if h in padded]
+    tables = fit_attention.fit_training(seen, chip, heads, recipe.linked_heads)
     for way, rows in parts.items():
         _judge_attention(made, way, rows, held[way], chip, tables[way], TRAINING[gpu.name])
     return tables

@@ -77,6 +77,31 @@ def test_an_attention_fit_predicts_what_made_it() -> None:
     assert relative_error(fit_attention.predicted(rows, chip("h200"), found), rows.seconds.to_numpy()) < 0.01
 
 
+def test_linked_head_sizes_do_not_follow_a_single_slow_row() -> None:
+    a100 = chip("a100-sxm-80")
+    true = {128: calibration("a100-sxm-80").attention.forward[128]}
+    shapes = [(4, heads, seq, 128) for heads in (8, 16, 32) for seq in (2048, 3072, 4096)]
+    shapes += [(4, 16, 4096, 160), (4, 16, 4096, 192)]
+    rows = pd.DataFrame(shapes, columns=["batch", "heads", "seq_q", "head_dim"])
+    rows = rows.assign(
+        kv_heads=rows.heads,
+        seq_kv=rows.seq_q,
+        head_dim_v=rows.head_dim,
+        causal=False,
+        direction="forward",
+        dtype="fp16",
+    )
+    slow = np.where(rows.head_dim == 160, 1.2, 1.0)
+    rows = rows.assign(seconds=fit_attention.predicted(rows, a100, true) * slow)
+    apart, linked = (
+        fit_attention.fit_training(rows, a100, (128, 160, 192), linked)["forward"] for linked in (False, True)
+    )
+    ratios = [found[160].efficiency / found[128].efficiency for found in (apart, linked)]
+    assert ratios[0] < 0.9 < ratios[1] < 1.0
+    often = rows[rows.head_dim == 128]
+    assert relative_error(fit_attention.predicted(often, a100, linked), often.seconds.to_numpy()) < 0.02
+
+
 def test_a_memory_fit_finds_latency_and_efficiencies() -> None:
     true = MemoryParameters(latency=4e-6, efficiency={"elementwise": 0.9, "norm": 0.5})
     rows = pd.DataFrame(
