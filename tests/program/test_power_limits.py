@@ -49,7 +49,9 @@ def test_long_products_take_what_was_measured_of_them() -> None:
 
 def test_kernels_of_microseconds_run_at_the_mean_clock() -> None:
     product = Gemm(512, 512, 512, "bf16")
-    assert LOW.kernel_seconds(product) == pytest.approx(LOW.clocks[0] * LOW._at_full_clock(product)[0], rel=1e-4)
+    assert LOW.kernel_seconds(product) == pytest.approx(
+        LOW.clocks[0] * LOW._at_full_clock(product)[0], rel=1e-4
+    )
 
 
 def test_streaming_is_not_slowed() -> None:
