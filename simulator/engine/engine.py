@@ -100,6 +100,7 @@ class _Execution:
         self._tasks = program.tasks
         self._trace = trace
         self._meeting = meeting
+        self._kept_back: list[int] = []  # tasks of the meeting that could start
         self._held: frozenset[int] = frozenset()  # tasks that must not start before `_earliest_meeting`
         self._earliest_meeting = 0.0
         self._given_up = False
@@ -181,8 +182,7 @@ class _Execution:
         for task, log in self._logs.items():
             self._logs[task] = delays.move_log(task, log)
         self._earliest_meeting = self._clock.now + delays.longest
-        begin = {task: delays.begin(task) for task in meeting.tasks.union(self._ready)}
-        self._hold({task: time for task, time in begin.items() if self._start[task] < 0.0})
+        self._hold({task: delays.begin(task) for task in meeting.tasks})
         self._held = meeting.tasks
 
     def _hold(self, earliest: dict[int, float]) -> None:
@@ -225,17 +225,22 @@ class _Execution:
     def _settle(self) -> None:
         """Starts what can start at this instant, then lets the shared resources settle."""
         while self._ready:
-            if self._meeting is not None and not self._meeting.tasks.isdisjoint(self._ready):
-                self._postpone(self._meeting)
             if self._clock.now < self._earliest_meeting and not self._held.isdisjoint(self._ready):
                 self._give_up()
             starting, self._ready = self._ready, []
+            if self._meeting is not None:
+                self._kept_back += [task for task in starting if task in self._meeting.tasks]
+                starting = [task for task in starting if task not in self._meeting.tasks]
             if len(starting) > 1:
                 starting.sort()
             for task in starting:
                 if self._gates.admits(task):
                     self._begin(task)
         self._sharing.settle()
+        if self._kept_back and self._meeting is not None:
+            self._ready, self._kept_back = self._kept_back, []
+            self._postpone(self._meeting)
+            self._settle()
 
     def _begin(self, task: int) -> None:
         now = self._clock.now
