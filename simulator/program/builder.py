@@ -258,6 +258,7 @@ def _pricings(
             folded,
             known=times,
             update_factor=max(factor for _, factor in held),
+            exchange_sms=setting.plan.experts.exchange_sms,
         )
         packs = setting.packs_of(rank_class)
         pricings.append(pricing.under_power_limit(setting.operations(stage, packs), limited))

@@ -24,8 +24,8 @@ class ClassPricing:
     `gpus` are its own and those of the ranks it computes in lockstep with, at full clock; the slowest sets the pace of
     all. `clocks` are the factors by which the power limit of each slows matrix products on average; `limited` are the
     GPUs with these limits, as measured. `update_factor`: by which memory makes the optimizer's kernels slower than
-    others. `known`: seconds of kernels on each of `gpus`, which classes with the same GPUs share; `lasting`: seconds of
-    kernels under the limits.
+    others. `exchange_sms`: that exchanges with experts hold, where products keep off them. `known`: seconds of kernels
+    on each of `gpus`, which classes with the same GPUs share; `lasting`: seconds of kernels under the limits.
     """
 
     rank_class: int
@@ -35,6 +35,7 @@ class ClassPricing:
     communicators: FoldedCommunicators
     limited: tuple[tuple[GPU, KernelCalibration], ...] = ()
     update_factor: float = 1.0
+    exchange_sms: int | None = None
     known: dict[Kernel, tuple[float, ...]] = field(default_factory=dict, compare=False, repr=False)
     lasting: dict[Kernel, float] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -96,7 +97,10 @@ class ClassPricing:
         return kernel.flops / (gemm_parameters(calibration, kernel.dtype).efficiency * gpu.peak(kernel.dtype))
 
     def transfer(self, collective: Collective) -> Transfer | None:
-        return self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
+        found = self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
+        if found is None or self.exchange_sms is None or not collective.axis.startswith("ep"):
+            return found
+        return replace(found, gpu_share=min(1.0, self.exchange_sms / self.gpus[0][0].sms))
 
     def seconds(self, operations: Iterable[tuple[Operation, int]]) -> float:
         """Kernels and collectives (each so many times) one after the other."""

@@ -75,7 +75,8 @@ def pricing_on(gpu: GPU, setting: Setting, transfers: GridTransfers) -> ClassPri
     stand_in = cast(FoldedCommunicators, transfers)
     chip = cast(GPU, chip_of(gpu))  # all that kernels need of it
     at_full_clock = ((chip, rested(calibration_for(gpu))),)
-    return ClassPricing(0, at_full_clock, (1.0,), setting.software, stand_in)
+    sms = setting.plan.experts.exchange_sms
+    return ClassPricing(0, at_full_clock, (1.0,), setting.software, stand_in, exchange_sms=sms)
 
 
 def _layer(layer: Layer, setting: Setting, pricing: ClassPricing) -> list[float]:

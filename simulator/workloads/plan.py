@@ -102,6 +102,12 @@ class Experts(Description):
         description="GPUs of an expert group that share a node: a token crosses to another node once for all its "
         "experts there and is handed on inside (DeepEP, HybridEP). Nodes make no difference if left out.",
     )
+    exchange_sms: int | None = Field(
+        default=None,
+        gt=0,
+        description="SMs that exchanges hold and that products beside them keep off (DeepEP's and DeepGEMM's num_sms); "
+        "exchanges slow kernels as the library's collectives do if left out.",
+    )
     dispatch_dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
         default=None, description="Type in which tokens travel to experts; that of activations if left out."
     )

@@ -66,6 +66,24 @@ def test_side_by_side_moves_the_same_bytes_and_multiplies_the_same_numbers(plan:
     assert beside.makespan <= serial.makespan * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("sms", [27, 54])
+def test_products_keep_off_the_sms_that_exchanges_hold(sms: int) -> None:
+    """27 of the test GPU's 108 SMs are what a library that takes a quarter of the GPU takes."""
+    plan = {"family": "moe", "ep": 4, "overlap": {"ep": True, "dp_gradients": False}}
+    held, taken = (
+        execute(
+            build(
+                cluster(4, 1, 1),
+                workload(global_batch=16, experts=experts, **plan),
+                software(),
+                LIBRARY.model_copy(update={"gpu_share": share}),
+            ).program
+        ).makespan
+        for experts, share in (({"exchange_sms": sms}, 0.0), ({}, sms / 108))
+    )
+    assert held == pytest.approx(taken, rel=1e-9)
+
+
 def test_a_shared_expert_hides_exchanges_and_changes_nothing_else() -> None:
     (one, serial), (other, beside) = ran(), ran(overlap={"shared_expert": True})
     assert beside.makespan < serial.makespan
