@@ -76,7 +76,7 @@ class Attention:
     """Softmax(Q K^T) V for `batch` sequences and `heads` heads; fused ("flash") kernels only.
 
     `documents`: (how many, queries, keys) of sequences of unequal length in one kernel, instead of `batch`, `seq_q`
-    and `seq_kv`.
+    and `seq_kv`. `windowed`: keys are the last ones before each query.
     """
 
     batch: int
@@ -91,6 +91,7 @@ class Attention:
     implementation: str = "flash2"  # flash1 | flash2 | flash3 | cudnn
     backward: bool = False
     documents: tuple[tuple[int, int, int], ...] = ()
+    windowed: bool = False
 
     @property
     def sequences(self) -> tuple[tuple[int, int, int], ...]:

@@ -123,6 +123,7 @@ def _attention(kernel: Attention, chip: Chip, calibration: KernelCalibration) ->
         chip=chip,
         parameters=for_head_size(table, kernel.head_dim),
         together=True,
+        windowed=kernel.windowed,
     )
     speed = _speed(kernel, measured)
     return max(float(seconds) / speed, kernel.flops / chip.peak(kernel.dtype))

@@ -4,8 +4,9 @@
     time   = blocks spread over the SMs + the exposed part of the longest + passes over the tensors + latency
     clock  : as of GEMMs (`gemm.throttled`)
 
-Causal masking halves the scores but for the diagonal tiles, which are computed whole. Backward has five matrix
-products for the forward's two, and its own parameters.
+Causal masking halves the scores but for the diagonal tiles, which are computed whole. A window of keys begins and ends
+within a tile, so that a block meets one tile more, and has few tiles behind which to start and end. Backward has five
+matrix products for the forward's two, and its own parameters.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ Measured = TypeVar("Measured")
 KEY_TILE = 128  # keys per step of a block; with causal masking half a tile per block is computed for nothing
 HEAD_STEP = 32  # head sizes are padded to a multiple of this
 BACKWARD_PRODUCTS = 2.5  # five matrix products for the forward's two
+WINDOW_START = {False: 2.2e-6, True: 4.6e-6}
+"""Seconds by which blocks of queries with a window of keys are longer, forward and backward: measured on a GB200
+(cuDNN, windows of 128 at four lengths, NVIDIA/cudnn-frontend, 2026-04)."""
 
 
 def attention_seconds(
@@ -44,10 +48,12 @@ def attention_seconds(
     chip: Chip,
     parameters: AttentionParameters,
     together: bool = False,
+    windowed: bool = False,
 ) -> Array:
     """Seconds of one fused attention kernel; sizes broadcast. Never below FLOPs/peak nor bytes/bandwidth.
 
-    `together`: the last axis holds sequences of one kernel, whose blocks fill the SMs one after the other.
+    `together`: the last axis holds sequences of one kernel, whose blocks fill the SMs one after the other. `windowed`:
+    `seq_kv` are the last keys before each query.
     """
     b, h, hkv, sq, skv, d, dv = np.broadcast_arrays(
         *(np.asarray(x, float) for x in (batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v))
@@ -61,9 +67,10 @@ def attention_seconds(
     rows = np.minimum(p.block, sq)
     total, most = (_sum_of_last, _max_of_last) if together else (_each, _each)
     blocks = b * h * np.ceil(sq / p.block)
-    keys = (skv + np.minimum(KEY_TILE, skv)) / 2 if causal else skv
-    block = rows * keys * score + p.block_overhead
-    longest = most(rows * skv * score * p.alone + p.block_overhead)
+    keys = (skv + np.minimum(KEY_TILE, skv)) / 2 if causal else skv + KEY_TILE * windowed
+    start = p.block_overhead + (WINDOW_START[backward] if windowed else 0.0)
+    block = rows * keys * score + start
+    longest = most(rows * skv * score * p.alone + start)
     spread = total(blocks / chip.sms * block)
     seconds = np.maximum(spread + p.imbalance * longest * (1 - 1 / total(blocks)), longest)
 

@@ -203,6 +203,7 @@ class CoreAttention(Module):
             shard.attention,
             backward,
             () if alike else tuple(sequences),
+            windowed=not causal and all(met == self.window for _, _, met in sequences),
         )
         label = f"{self.name}.{'backward' if backward else 'forward'}"
         return Operation(label, kernel, useful=1.0 / shard.tp_x)  # X ranks repeat one another's heads
