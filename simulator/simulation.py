@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.costs.collectives import library_for
+from simulator.costs.kernels import SERVING, calibration_for
 from simulator.costs.software import load_software
 from simulator.description import catalogue
 from simulator.description.faults import DescriptionError, Fault, KeyFaults
@@ -39,6 +40,7 @@ from simulator.results.prediction import Prediction
 if TYPE_CHECKING:
     from simulator.description.base import Description
     from simulator.hardware.cluster import Cluster
+    from simulator.hardware.gpu import GPU
     from simulator.workloads.workload import Workload
 
 MODEL_VERSION = "1"
@@ -151,8 +153,26 @@ def check_runs(cluster: Cluster, workload: Workload) -> None:
             faults.append(workload.fault("plan.software", message))
     faults += _unknown("collectives", cluster.software, cluster, "software")
     faults += [fault for gpu in gpus for fault in _unknown("kernels", gpu.calibration, gpu, "calibration")]
+    faults += [
+        workload.fault("plan.software", message) for message in _without_attention(workload, gpus, faults)
+    ]
     if faults:
         raise DescriptionError(faults)
+
+
+def _without_attention(workload: Workload, gpus: Sequence[GPU], faults: Sequence[Fault]) -> Iterator[str]:
+    """Per GPU whose calibration has no speed for the attention of the software; nothing where names are unknown."""
+    if faults or workload.plan.attention != "flash" or workload.model.attention_heads is None:
+        return
+    software = load_software(workload.plan.software)
+    for gpu in gpus:
+        known = sorted({SERVING, *calibration_for(gpu).attention.implementations})
+        if software.flash_attention and software.flash_attention not in known:
+            yield (
+                f"{software.name} runs attention as {software.flash_attention!r}, which is not known of "
+                f"{gpu.name or 'the GPU'} (known: {', '.join(known)}); "
+                "take software made for it, or plan.attention: unfused"
+            )
 
 
 def _unknown(kind: str, name: str | None, owner: Description, key: str) -> list[Fault]:

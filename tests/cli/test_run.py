@@ -129,6 +129,12 @@ FAULTS = {
         ],
         ["plan.software: unknown software foo", "software: unknown collectives bar", "unknown kernels baz"],
     ),
+    "attention": (
+        ["--set", "plan.attention=flash", "--set", "plan.software=torch-gloo"],
+        [
+            "plan.software: torch-gloo runs attention as 'flash', which is not known of a100-sxm-80 (known: cudnn, "
+        ],
+    ),
     "precision": (["--set", "workload.precision=fp8"], ["precision: a100-sxm-80 has no fp8 peak"]),
     "no library": (["--set", "cluster.node.gpu.architecture=tpu"], ["software: "]),
     "no folder": (["--trace", "/no/such/folder/x.json"], ["--trace: there is no folder /no/such/folder"]),
