@@ -60,7 +60,7 @@ class ClassPricing:
                 seconds * self._slower(n, kernel, seconds)
                 for n, seconds in enumerate(self._at_full_clock(kernel))
             ]
-            self.lasting[kernel] = max(times)
+            self.lasting[kernel] = float(max(times))
         return self.lasting[kernel]
 
     def _at_full_clock(self, kernel: Kernel) -> tuple[float, ...]:
