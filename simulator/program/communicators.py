@@ -174,6 +174,7 @@ class FoldedCommunicators:
         self._names: dict[tuple[str, int], str] = {}
         self._peers: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
         self._transfers: dict[tuple[str, str, float, int], Transfer | None] = {}
+        self._flows: dict[tuple[str, int, int], list[Flow]] = {}
 
     @cached_property
     def representatives(self) -> Ints:
@@ -253,6 +254,12 @@ class FoldedCommunicators:
 
         Messages that are folded together are one, with their number.
         """
+        key = (axis, rank_class, place)
+        if key not in self._flows:
+            self._flows[key] = self._find_flows(*key)
+        return self._flows[key]
+
+    def _find_flows(self, axis: str, rank_class: int, place: int) -> list[Flow]:
         members, representative = self.communicators.members(axis), self.representatives[rank_class]
         found: dict[tuple[int, ...], Flow] = {}
         for group in np.flatnonzero(members[:, place] == representative).tolist():
