@@ -7,7 +7,7 @@ instant, so that no rounding is added, and ties are broken by a given priority: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from simpy.core import Environment
@@ -37,6 +37,14 @@ class Clock(Environment):
     def at(self, time: float, priority: int, alarm: Alarm) -> None:
         """Put `alarm` at `time` (seconds, not before now), after those of lower priority at that instant."""
         heappush(self._queue, (time, EventPriority(priority), next(self._eid), alarm))
+
+    def run_out(self) -> None:
+        """Runs until nothing is due, as `run` does; no alarm fails, which spares a tenth of the cost of an event."""
+        queue = self._queue
+        while queue:
+            self._now, _, _, alarm = heappop(queue)
+            for callback in alarm.callbacks or ():
+                callback(alarm)
 
     def is_last_of_instant(self) -> bool:
         """Whether nothing else is due at the present time."""

@@ -140,11 +140,11 @@ class _Execution:
             if change.time > 0.0:
                 self._clock.at(change.time, -1, Alarm([self._on_capacity], change))
         self._settle()
-        self._clock.run()
+        self._clock.run_out()
         if self._meeting is not None:
             self._postpone(self._meeting)
             self._settle()
-            self._clock.run()
+            self._clock.run_out()
         if self._given_up:
             return None
         if min(self._end, default=0.0) < 0.0:

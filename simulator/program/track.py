@@ -199,7 +199,7 @@ class _Track:
     def _laid(self) -> tuple[Phase, ...]:
         """The phases, each with what it is due to."""
         found = zip(self.phases, dues(self.stretches), strict=True)
-        return tuple([phase._replace(due_to=due) for phase, due in found])
+        return tuple([Phase(*phase[:-1], due) for phase, due in found])  # faster than `_replace`
 
     def _synchronise(self) -> None:
         """The host waits until the device has done all that was launched."""
