@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -124,3 +125,17 @@ def test_a_peak_just_below_the_capacity_is_warned_of(room: float, warns: bool) -
     capacity = {"node.gpu.memory.capacity": f"{int(peak * room)} B"}
     tight = simulator.simulate(simulator.load_cluster("selene", gpus=32, overrides=capacity), workload)
     assert any(text.startswith("memory:") for text in tight.warnings) == warns
+
+
+def test_a_prediction_that_is_dropped_leaves_nothing_to_the_garbage_collector() -> None:
+    """Else it would pile up: what a step made is put with what is old, without being looked at."""
+    cluster = simulator.load_cluster("selene", 64)
+    workload = simulator.load_workload("gpt3-175b", {"global_batch": 96})
+    simulator.simulate(cluster, workload)  # fills the caches
+    gc.collect()
+    gc.disable()
+    try:
+        simulator.simulate(cluster, workload)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
