@@ -116,6 +116,8 @@ def model_of(row: StepRow) -> dict[str, Any]:
         "vocab": row.number("vocab"),
         "max_sequence": row.number("sequence"),
     }
+    if row.head_dim:
+        model["head_dim"] = row.number("head_dim")
     if row.family == "gpt" and row.source in WITHOUT_DROPOUT:
         model["dropout"] = False
     return model
@@ -146,6 +148,10 @@ def plan_of(row: StepRow) -> dict[str, Any]:
             plan[key] = getattr(row, key)
     if row.transposed_weights:
         plan["transposed_weights"] = row.transposed_weights == "1"
+    if row.master_weights:
+        plan["master_weights"] = row.master_weights == "1"
+    if row.shard_group:
+        plan["zero3"] = {"shard_group": row.number("shard_group")}
     if row.dp:
         plan["dp"] = row.number("dp")
     if row.order:

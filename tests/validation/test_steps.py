@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.validation import steps
-from simulator.validation.page import mechanism, one_line_formula
-from simulator.validation.step_data import plan_of, rows_of, sources, step_rows, uneven
+from simulator.validation.page import _first_sight, mechanism, one_line_formula
+from simulator.validation.step_data import plan_of, rows_of, sources, step_rows, uneven, workload_of
 from simulator.validation.suites import Row, score
 
 
@@ -21,6 +21,8 @@ from simulator.validation.suites import Row, score
         ("megatron_sc21_t1", 0.06),
         ("megatron_sc21_t2", 0.04),
         ("llmfoundry", 0.08),
+        ("flash_attention", 0.03),
+        ("ibm_fsdp", 0.05),
     ],
 )
 def test_mean_error_of_a_source(source: str, most: float) -> None:
@@ -51,6 +53,26 @@ def test_the_formula_is_near_what_its_authors_report() -> None:
     rows = [row for row in rows_of("korthikanti2022") if "dp8" not in row.row]
     errors = [abs(one_line_formula(row) / row.step_time - 1) for row in rows if row.step_time]
     assert sum(errors) / len(errors) == pytest.approx(0.115, abs=0.04)
+
+
+def test_sources_added_last_show_their_errors_at_first_sight() -> None:
+    section = _first_sight({"mt_nlg": [Row("mt_nlg", "MT1", 60.1, 54.09, "s")]})
+    assert next(line for line in section if line.startswith("| mt_nlg |")).endswith(
+        "| 3 | 21.0% | -21.0% | 10.0% |"
+    )
+    shown = [line.split(" | ")[0].removeprefix("| ") for line in section if line.startswith("| ")][2:]
+    assert shown
+    assert set(shown) <= set(sources())
+
+
+def test_what_few_rows_say_reaches_the_workload() -> None:
+    """Half the blocks recomputed, replicas of eight GPUs, no fp32 copy, heads wider than width over their number."""
+    rows = {row.row: row for row in step_rows()}
+    half = workload_of(rows["IB02"]).plan
+    assert half.recompute_layers == 20
+    assert half.zero3.shard_group == 8
+    assert not workload_of(rows["KF01"]).master_weights
+    assert workload_of(rows["MX3"]).model.head_dim == 128
 
 
 def test_a_miss_without_a_known_reason_says_so() -> None:
