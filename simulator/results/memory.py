@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simulator.costs.memory import host_state
+from simulator.engine.memory import MemoryPeak
 
 if TYPE_CHECKING:
     from simulator.engine.timeline import Timeline
@@ -125,18 +126,19 @@ def memory_report(built: Built, timeline: Timeline) -> MemoryReport:
     """The ledger's peaks with the allocator's slack, a share of what was allocated during the step."""
     topology = built.communicators.communicators.topology
     slack = built.setting.software.memory.fragmentation
+    peaks = {peak.rank_class: peak for peak in timeline.memory}
     classes = []
-    for peak in timeline.memory:
+    for rank_class, rank in enumerate(built.communicators.representatives):
+        peak = peaks.get(rank_class, MemoryPeak(rank_class, 0.0, 0.0, {}))
         kinds = dict(peak.by_kind)
         dynamic = sum(amount for kind, amount in kinds.items() if kind in DYNAMIC)
         if slack * dynamic:
             kinds["fragmentation"] = slack * dynamic
-        rank = built.communicators.representatives[peak.rank_class]
         classes.append(
             ClassMemory(
-                rank_class=built.program.rank_classes[peak.rank_class],
-                stage=built.stage_of_class[peak.rank_class],
-                num_ranks=built.program.members[peak.rank_class],
+                rank_class=built.program.rank_classes[rank_class],
+                stage=built.stage_of_class[rank_class],
+                num_ranks=built.program.members[rank_class],
                 peak_bytes=sum(kinds.values()),
                 capacity_bytes=topology.hardware[int(topology.gpu_hardware[rank])].memory.total,
                 time_s=peak.time,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 import simulator
 from simulator.results.breakdown import KINDS
+from simulator.results.memory import MemoryReport
 from simulator.results.utilization import ALWAYS, peak_flops
 from tests.program.test_folding_is_exact import scenarios
 from tests.results.predictions import from_catalogue, prediction_of
@@ -72,6 +74,32 @@ def test_memory_by_kind_sums_to_each_peak_and_the_fullest_class_is_reported(
     assert [one.stage for one in memory.by_stage()] == sorted({one.stage for one in memory.classes})
     assert memory.shortfall_bytes == max(0.0, memory.peak_bytes - memory.capacity_bytes)
     assert memory.fits == (memory.shortfall_bytes == 0.0)
+
+
+def test_a_model_without_parameters_or_activations_holds_nothing_and_fits() -> None:
+    cluster = simulator.load_cluster("dgx-h100-superpod", gpus=64)
+    prediction = simulator.simulate(cluster, simulator.load_workload("equal-blocks"))
+    memory = prediction.memory
+    assert [one.stage for one in memory.by_stage()] == list(range(8))
+    assert memory.peak_bytes == 0.0 and memory.capacity_bytes > 0.0 and memory.fits
+    assert "0 B of " in str(prediction)
+
+
+@QUICK
+@given(scenarios())
+def test_every_number_is_a_plain_one(scenario: tuple[Any, Any, Any]) -> None:
+    prediction = prediction_of(scenario)
+    fields = {key: value for key, value in vars(prediction).items() if key not in ("cluster", "run", "built")}
+    found = [fields, prediction.to_dict(), [vars(one) for one in prediction.memory.classes]]
+    assert set(map(type, _leaves(found))) <= {float, int, str, bool, type(None), MemoryReport}
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, Mapping | list | tuple):
+        for one in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from _leaves(one)
+    else:
+        yield tree
 
 
 @QUICK
