@@ -66,8 +66,14 @@ def find(
         return path
     known = entries(kind)
     hint = suggestion(name_or_path, known) or (f" (known: {listing(list(known))})" if known else "")
-    message = f"unknown {kind} {shown(name_or_path)}{hint}"
+    message = f"unknown {kind} {shown(name_or_path)}{_other_kind(name_or_path)}{hint}"
     raise DescriptionError([fault_at(at or Place(name_or_path), key, message)])
+
+
+def _other_kind(name: str) -> str:
+    """What the catalogue has under a name that is none of the wanted kind."""
+    others = [kind for kind in KINDS if name in entries(kind)]
+    return f": that is a {others[0]}" if others else ""
 
 
 def kind_of(path: Path, tree: Mapping) -> str:

@@ -229,6 +229,14 @@ def quantity_text(value: float, dimension: Dimension, unit: str | None = None) -
     return min(texts, key=len)
 
 
+def handy_text(value: float, dimension: Dimension) -> str:
+    """`quantity_text` in a unit that leaves 1 to 1,000, if there is one."""
+    units = {name: unit.factor * 10.0**unit.exponent for name, unit in dimension.units.items()}
+    handy = [name for name in _display_units(dimension) if 1.0 <= abs(value) / units[name] < 1000.0]
+    texts = [quantity_text(value, dimension, name) for name in handy]
+    return min(texts, key=len, default=quantity_text(value, dimension))
+
+
 def _display_units(dimension: Dimension) -> list[str]:
     skipped = ("Bps", "bps", "bit/s", "FLOPS", "FLOPs/s", "µs", "μs", "b/s", "min", "h", "d", "kUSD", "MUSD")
     return [name for name in dimension.units if not name.endswith(skipped)]

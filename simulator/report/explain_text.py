@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simulator.report import quantities as write
+from simulator.report.items import indented
 from simulator.report.summary import plan_line, title
 from simulator.results.sensitivity import TIMES, gains
 
@@ -40,7 +41,7 @@ def explain_text(explanation: Explanation, width: int = 110) -> str:
     prediction = explanation.prediction
     with console.capture() as capture:
         console.print(title(prediction))
-        console.print("  " + plan_line(prediction))
+        console.print(indented(plan_line(prediction)))
         console.print()
         console.print("From the GPUs' peak to what the model gets of it")
         console.print(_waterfall(explanation.losses, prediction.mfu))

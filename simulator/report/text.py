@@ -12,6 +12,7 @@ from rich.text import Text
 from simulator.report import quantities as write
 from simulator.report import summary
 from simulator.report.colours import COLOURS
+from simulator.report.items import Items, indented
 
 if TYPE_CHECKING:
     from simulator.results.memory import ClassMemory
@@ -26,8 +27,8 @@ def report(prediction: Prediction, available: int | None = None) -> Group:
     """What `clustersim run` prints; `available` GPUs has the cluster in all."""
     parts: list[RenderableType] = [
         Text(summary.title(prediction, available), style="bold"),
-        Text("  " + summary.plan_line(prediction)),
-        *(Text("  " + line) for line in _remarks(prediction) if line),
+        indented(summary.plan_line(prediction)),
+        *(indented(line) for line in _remarks(prediction) if line),
         "",
         _headline(prediction),
         "",
@@ -129,16 +130,17 @@ def _remedies(prediction: Prediction) -> list[RenderableType]:
 def _lines(prediction: Prediction) -> Table:
     """Utilisation, critical path, and where the numbers come from."""
     table = _grid()
-    table.add_row(Text("in use"), Text(summary.utilization_line(prediction)))
-    table.add_row(Text("critical path"), Text(summary.critical_line(prediction)))
-    table.add_row(Text("limited by"), Text(summary.limits_line(prediction)))
-    table.add_row(Text("numbers from"), Text(summary.origins_line(prediction)))
+    table.add_row(Text("in use"), Items(summary.utilization_line(prediction)))
+    table.add_row(Text("critical path"), Items(summary.critical_line(prediction)))
+    table.add_row(Text("limited by"), Items(summary.limits_line(prediction)))
+    table.add_row(Text("numbers from"), Items(summary.origins_line(prediction)))
     for warning in prediction.warnings:
         table.add_row(Text("note", style="yellow"), Text(warning, style="yellow"))
     for warning in summary.borrowed(prediction):
         table.add_row(Text("borrowed", style="yellow"), Text(warning, style="yellow"))
     engine = prediction.meta["engine"]
-    ranks = f"{engine['folded_from']:,} ranks folded into {len(prediction.built.program.members):,} classes"
+    classes = len(prediction.built.program.members)
+    ranks = f"{engine['folded_from']:,} ranks folded into {classes:,} class{'es' if classes > 1 else ''}"
     table.add_row(Text("simulated"), Text(f"{ranks}, {engine['tasks']:,} tasks in {engine['wall_s']:.2f} s"))
     return table
 

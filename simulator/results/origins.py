@@ -39,9 +39,7 @@ def origins(cluster: Cluster, workload: Workload) -> tuple[Origin, ...]:
     found = [origin for node in nodes for origin in _of_node(node)]
     library = library_for(nodes[0], cluster.software)
     found += [
-        Origin(
-            "fabric", cluster.fabric.name or type(cluster.fabric).__name__, _sources(cluster.fabric, cluster)
-        ),
+        Origin("fabric", cluster.fabric.name or cluster.fabric.kind, _sources(cluster.fabric, cluster)),
         Origin("collectives", library.name, _sources(library), library.transferred_from),
         Origin("software", workload.plan.software, _sources(load_software(workload.plan.software))),
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from simulator.description.faults import KeyFaults, suggestion
-from simulator.description.quantities import Dimension, quantity_text
+from simulator.description.quantities import Dimension, handy_text
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
@@ -63,7 +63,7 @@ class Design:
         """A value of `key` as it is typed, rounded to so many digits."""
         dimension = self.dimension(key)
         rounded = float(f"{value:.{digits}g}")
-        return f"{rounded:g}" if dimension is None else quantity_text(rounded, dimension)
+        return f"{rounded:g}" if dimension is None else handy_text(rounded, dimension)
 
 
 def dimension_of(description: BaseModel, name: str) -> Dimension | None:

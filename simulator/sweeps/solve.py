@@ -78,8 +78,10 @@ def solve(
     """Where `condition` holds as `key` goes from `low` to `high`.
 
     `tokens` makes `days` (to train on so many) a key that a condition may use. Raises KeyFaults for a key that is not
-    there or is no number, and for a condition on what predictions do not have.
+    there or is no number, and for a condition that is an equation or on what predictions do not have.
     """
+    if condition.operator == "=":
+        raise KeyFaults([("--until", f"{condition} holds at single values at the most; compare by <= or >=")])
     if condition.key == "days" and tokens is None:
         raise KeyFaults([("days", "needs the number of tokens to train on (--tokens)")])
     values = _values(design, key, low, high)

@@ -45,6 +45,15 @@ def test_of_a_long_pipeline_the_first_last_and_fullest_stages_are_shown() -> Non
     assert len(prediction.memory.by_stage()) == 16
 
 
+def test_lines_of_items_break_between_items() -> None:
+    for width in (60, 80, 110):
+        lines = plain(from_catalogue(), width=width).splitlines()
+        broken = [line for line in lines if line.lstrip().startswith(("·", "%"))]
+        assert not broken and max(map(len, lines)) <= width
+        first = next(line for line in lines if line.startswith("  tp 8 · pp 8"))
+        assert lines[lines.index(first) + 1].startswith("  ")
+
+
 def test_what_does_not_fit_is_said_with_the_shortfall_and_remedies() -> None:
     text = plain(from_catalogue(pp=4))
     assert re.search(r"does not fit, [\d.]+ GiB short", text)

@@ -39,6 +39,16 @@ def test_a_condition_out_of_reach_holds_nowhere() -> None:
     assert found.holds == () and found.value is None
 
 
+def test_an_equation_is_refused() -> None:
+    with pytest.raises(KeyFaults, match="compare by <= or >="):
+        solve(design(), NIC, Constraint("step_time_s", "=", 1.0), 1e9, 100e9)
+
+
+def test_values_are_written_in_a_unit_that_suits_their_size() -> None:
+    assert design().written(NIC, 425835e3) == "425.835 MB/s"
+    assert design().written(NIC, 50e9) in ("50 GB/s", "400 Gb/s")
+
+
 def test_numbers_of_gpus_are_those_that_the_batch_divides_over() -> None:
     whole = Design(cluster(4, 1, 1), equal_blocks(2, 8))
     one = whole.with_value("gpus", 1)

@@ -16,6 +16,8 @@ FABRICS = Registry("fabric", "kind")
 class Fabric(Named):
     """How the nodes are connected; each kind is one file, registered in FABRICS."""
 
+    kind: str
+
     @property
     def max_nodes(self) -> int | None:
         """How many nodes the fabric can hold; None where it grows with the cluster."""
