@@ -153,6 +153,12 @@ class SoftwareProfile(Named):
         description="full recomputation of a block ends with the last tensor that backward asks for: what follows (the "
         "last projection) is not run again",
     )
+    dtensor: bool = Field(
+        default=False,
+        description="tensor parallelism is PyTorch's: autograd keeps gathered inputs for weight gradients (Megatron "
+        "gathers them again), tokens are copied after a gather and before a reduction, nothing runs beside the sum of "
+        "input gradients, and pieces travel through symmetric memory",
+    )
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     unpads_attention: bool = Field(
         default=False,

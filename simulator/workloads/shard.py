@@ -39,7 +39,8 @@ class Shard:
     to end. `recompute` is none, selective or full; selective reruns the
     modules whose group is in `recompute_groups`, full all of them, or those up to the last tensor that backward asks
     for (`recompute_stops_early`). `tp_overlap`: none, backward (collectives beside GEMMs of backward)
-    or pipelined (GEMMs also cut into pieces). `separate_head`: the head is on another stage than the embedding, so
+    or pipelined (GEMMs also cut into pieces). `dtensor`: tensor parallelism as PyTorch has it.
+    `separate_head`: the head is on another stage than the embedding, so
     that tied weights exist twice.
 
     `documents`: (tokens, how many) of the sequences that attention tells apart, where they are not one per sample.
@@ -75,6 +76,7 @@ class Shard:
     shared_beside: bool = False  # the shared expert of a mixture computes while tokens travel to the others
     graphs: frozenset[str] = frozenset()  # parts of layers replayed from CUDA graphs (see workloads.graphs)
     tp_overlap: str = "backward"
+    dtensor: bool = False
     context_exchange: str = "ring"  # ring | all_gather | all_to_all | usp
     context_layout: str = "zigzag"  # zigzag | contiguous
     ulysses_ranks: int = 1  # under usp, ranks that exchange heads for tokens

@@ -34,7 +34,7 @@ def full_bytes(shard: Shard, width: int) -> float:
 
 def gathers_narrow(dtype: str, shard: Shard) -> bool:
     """Whether tp ranks cast their own tokens and gather them narrow; else they gather first and cast all."""
-    narrow = shard.sequence_parallel and DTYPE_BYTES[dtype] < shard.bytes
+    narrow = shard.sequence_parallel and shard.tp > 1 and DTYPE_BYTES[dtype] < shard.bytes
     return narrow and shard.fused("narrow_gather") and shard.scaling != "row"  # which needs both ways
 
 
@@ -59,14 +59,16 @@ def cast(
     """Quantisation before a narrow GEMM: read wide, write row-wise and (for dW) column-wise, by the recipe.
 
     delayed: one pass, with the scale that earlier steps found. current: a pass for the largest value before it; where
-    tp ranks hold different tokens of the tensor (`shared`), they agree on it. row: with a scale per row, and of the
+    tp ranks hold different tokens of the tensor (`shared`), they agree on it. Of what is gathered narrow autograd's
+    software writes rows alone and turns them later (`transpose`). row: with a scale per row, and of the
     transposed tensor, which is written wide first. block: a scale per block is written too, by one kernel that writes
     both ways or by one for each; 4-bit gradients and inputs are also rotated (Hadamard) for the column-wise copy.
     """
     narrow = DTYPE_BYTES[dtype]
     if narrow >= shard.bytes:
         return []
-    wide, written = elements * shard.bytes, 2 * elements * narrow
+    orders = 1 if shared and shard.dtensor and gathers_narrow(dtype, shard) else 2
+    wide, written = elements * shard.bytes, orders * elements * narrow
     label = f"{name}.cast_{tensor}"
     if shard.scaling == "delayed":
         return [Operation(label, MemoryBound("cast", wide, written))]
@@ -81,6 +83,15 @@ def cast(
         largest = Collective("all_reduce", "tp", 4.0, "fp32")
         operations.append(Operation(f"{name}.largest_{tensor}.all_reduce", largest))
     return [*operations, Operation(label, MemoryBound("cast", wide, written))]
+
+
+def transpose(name: str, tensor: str, elements: float, dtype: str, shard: Shard) -> list[Operation]:
+    """What was gathered narrow, row by row, is turned for the weight gradient, whose kernels take no other order."""
+    if not (shard.dtensor and gathers_narrow(dtype, shard)):
+        return []
+    size = elements * DTYPE_BYTES[dtype]
+    what = MemoryBound("copy", size, size)
+    return [Operation(f"{name}.transpose_{tensor}", what, weight_gradient=True)]
 
 
 SCALE_BLOCK = {"fp8": 128, "mxfp8": 32, "nvfp4": 16}
@@ -118,7 +129,8 @@ def weight_gradient(
     whole = aligned(dtype, outputs, inputs)
     gemm = Gemm(outputs, inputs, tokens or shard.tokens, dtype, accumulate=fused, aligned=whole)
     operations = [
-        Operation(f"{name}.weight_gradient", gemm, weight_gradient=True, waits_for=waits, useful=useful)
+        Operation(f"{name}.weight_gradient", gemm, weight_gradient=True, waits_for=waits, useful=useful),
+        *rescale(name, "weight_gradient", float(outputs * inputs), dtype, shard),
     ]
     if shard.accumulate_gradients and not fused:
         kept = DTYPE_BYTES[shard.gradient_dtype]
@@ -128,11 +140,34 @@ def weight_gradient(
     return operations
 
 
+def sort_tokens(label: str, size: float, shard: Shard) -> list[Operation]:
+    """Gathered tokens are copied from rank by rank to sequence by sequence, or the other way before a reduction.
+
+    A collective cuts the outermost dimension; DTensor shards the second one of [sequences, tokens, width]
+    (pytorch/torchtitan#437). Sizes in bytes.
+    """
+    if not (shard.dtensor and shard.sequence_parallel):
+        return []
+    return [Operation(f"{label}.sort_tokens", MemoryBound("copy", size, size))]
+
+
+def rescale(name: str, gradient: str, elements: float, dtype: str, shard: Shard) -> list[Operation]:
+    """Scales by row are multiplied in by a kernel of their own where backward multiplies without fast accumulation.
+
+    cuBLAS knows one scale per tensor, and kernels with a scale per row are slower without it (torchao's
+    `addmm_float8_unwrapped`, pytorch/ao#2184).
+    """
+    if shard.scaling != "row" or DTYPE_BYTES[dtype] >= shard.bytes:
+        return []
+    what = MemoryBound("elementwise", elements * shard.bytes, elements * shard.bytes)
+    return [Operation(f"{name}.rescale_{gradient}", what, weight_gradient=gradient == "weight_gradient")]
+
+
 def gather_then(gemms: list[Operation], label: str, size: float, shard: Shard) -> list[Operation]:
     """All-gather, then the GEMMs; pipelined: tp pieces, each computed while the next one travels."""
-    if shard.tp_overlap != "pipelined":
-        return [collective(label, "all_gather", size, shard), *gemms]
-    operations: list[Operation] = []
+    if shard.tp_overlap != "pipelined" or _cast_between(gemms, shard):
+        return [collective(label, "all_gather", size, shard), *sort_tokens(label, size, shard), *gemms]
+    operations = _through_symmetric_memory(label, size, shard)
     for piece in range(shard.tp):
         waits: tuple[str, ...] = ()
         if piece:
@@ -144,6 +179,23 @@ def gather_then(gemms: list[Operation], label: str, size: float, shard: Shard) -
     return operations
 
 
+def _cast_between(gemms: list[Operation], shard: Shard) -> bool:
+    """Whether the compiler finds no product behind the gather: what is scaled by row is gathered wide, then cast."""
+    what = gemms[0].what
+    return shard.dtensor and shard.scaling == "row" and isinstance(what, Gemm) and what.dtype != shard.dtype
+
+
+def _through_symmetric_memory(label: str, size: float, shard: Shard) -> list[Operation]:
+    """A rank copies its own piece to where the others read it, and to its place among theirs.
+
+    `_pipelined_multi_all_gather_and_consume` of torch.distributed._symmetric_memory.
+    """
+    if not shard.dtensor:
+        return []
+    own = 2 * size / shard.tp
+    return [Operation(f"{label}.copy", MemoryBound("copy", own, own, kernels=2))]
+
+
 def then_reduce(gemm: Operation, label: str, op: str, size: float, shard: Shard) -> list[Operation]:
     """The GEMM, then the reduction of Y; pipelined: a piece's sums travel under the next piece.
 
@@ -151,7 +203,8 @@ def then_reduce(gemm: Operation, label: str, op: str, size: float, shard: Shard)
     asynchronous tensor parallelism: a sum over the pieces in symmetric memory).
     """
     if shard.tp_overlap != "pipelined" or op != "reduce_scatter":
-        return [gemm, collective(label, op, size, shard)]
+        copies = sort_tokens(label, size, shard) if op == "reduce_scatter" else []
+        return [gemm, *copies, collective(label, op, size, shard)]
     operations: list[Operation] = []
     for piece in range(shard.tp):
         operations.append(_piece(gemm, piece, shard.tp, ()))

@@ -22,8 +22,11 @@ from simulator.workloads.modules.gemms import (
     gemm_dtype,
     input_element_bytes,
     projection,
+    rescale,
+    sort_tokens,
     sum_gradients,
     then_reduce,
+    transpose,
     weight_gradient,
 )
 from simulator.workloads.modules.tensor_grid import Tile
@@ -162,10 +165,11 @@ class ColumnLinear(Module):
         widths, useful, name = self._widths(shard), self._useful(shard), self.name
         parallel, gathered = shard.tp > 1, shard.sequence_parallel and shard.tp > 1
         overlapped = parallel and shard.tp_overlap != "none"
+        regathered = gathered and not shard.dtensor
         operations = [self._laid_out("join", self.outputs, 1, shard)] if self._grouped(shard) else []
         operations += cast(name, "output_gradient", shard.tokens * sum(widths), dtype, shard)
         operations += cast_weights(name, self.inputs * sum(widths), dtype, shard)
-        if gathered:
+        if regathered:
             saved = gathered_bytes(shard, self.inputs, dtype)
             operations.append(collective(f"{name}.regather", "all_gather", saved, shard, overlapped))
         for index, width in enumerate(widths):
@@ -175,8 +179,12 @@ class ColumnLinear(Module):
                 operations.append(sum_gradients(name, shard.tokens * self.inputs, shard))
         if parallel:
             op = "reduce_scatter" if gathered else "all_reduce"
-            operations.append(collective(f"{name}.input_gradient.{op}", op, size, shard, overlapped))
-        waits = (f"{name}.regather",) if gathered and overlapped else ()
+            if gathered and len(widths) == 1:  # else the kernel that adds the gradients writes them sorted
+                operations += sort_tokens(f"{name}.input_gradient", size, shard)
+            beside = overlapped and not shard.dtensor
+            operations.append(collective(f"{name}.input_gradient.{op}", op, size, shard, beside))
+        waits = (f"{name}.regather",) if regathered and overlapped else ()
+        operations += transpose(name, "input", shard.tokens * self.inputs, dtype, shard)
         for width in widths:
             operations += weight_gradient(name, width, self.inputs, dtype, shard, useful, waits)
         if self.bias and not self.separate_bias:
@@ -186,6 +194,8 @@ class ColumnLinear(Module):
     def saved(self, shard: Shard) -> list[Saved]:
         size = input_element_bytes(gemm_dtype(self, shard), shard)
         tensors = [Saved(self.source, shard.norm_tokens * self.inputs * size)]
+        if shard.dtensor and shard.sequence_parallel and shard.tp > 1:
+            tensors = [Saved(f"{self.name}.gathered", shard.tokens * self.inputs * size)]
         if self.vocab and shard.loss_chunks > 1:  # which collects the gradient of its input, in fp32
             tensors.append(Saved(f"{self.name}.input_gradient", shard.norm_tokens * self.inputs * 4.0))
         return tensors
@@ -263,6 +273,19 @@ class RowLinear(Module):
             operations.append(bias_add(self.name, shard.norm_tokens * self.outputs, shard))
         return operations
 
+    def recomputed(self, shard: Shard) -> list[Operation]:
+        return [] if self._scattered_kept(shard) else self.forward(shard)
+
+    def _scattered_kept(self, shard: Shard) -> bool:
+        """Whether the policy that keeps every other product keeps what was reduce-scattered (torchtitan)."""
+        asked = shard.recompute_groups.intersection(enclosing(self.group))
+        return asked == {ALTERNATE} and shard.sequence_parallel and shard.tp > 1
+
+    def kept_of_recomputed(self, shard: Shard) -> list[Saved]:
+        if not self._scattered_kept(shard):
+            return []
+        return [Saved(f"{self.name}_kept", shard.norm_tokens * self.outputs * shard.bytes)]
+
     def backward(self, shard: Shard) -> list[Operation]:
         if shard.on_grid:
             return self._tile(shard).backward(shard)
@@ -278,6 +301,8 @@ class RowLinear(Module):
             operations += gather_then([input_gradient], f"{self.name}.gradient_gather", size, shard)
         else:
             operations.append(input_gradient)
+        operations += rescale(self.name, "input_gradient", shard.tokens * inputs, dtype, shard)
+        operations += transpose(self.name, "output_gradient", shard.tokens * self.outputs, dtype, shard)
         operations += weight_gradient(self.name, self.outputs, inputs, dtype, shard)
         if self.bias and not self.separate_bias:
             operations.append(bias_gradient(self.name, shard.norm_tokens * self.outputs, shard))
