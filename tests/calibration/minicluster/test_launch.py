@@ -59,8 +59,9 @@ def test_hosts_must_exist_and_differ(bring_up, hosts):
 def test_no_rank_outlives_its_launcher(bring_up, number):
     made = bring_up(describe(2))
     script = (
-        "import sys; from simulator.calibration.minicluster import state\n"
+        "import signal, sys; from simulator.calibration.minicluster import state\n"
         "from simulator.calibration.minicluster.launch import run_job, terminated_like_interrupted\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "with terminated_like_interrupted():\n"
         f"    run_job(state.read({made.name!r}), ['sh', '-c', 'echo up; exec sleep 60'], echo=sys.stdout)\n"
     )
