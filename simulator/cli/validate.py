@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from simulator.validation.suites import Refusal, Row
+    from simulator.validation.scores import Refusal, Row
 
 
 def command(
@@ -50,7 +50,8 @@ def command(
 def judged(suite: str) -> tuple[list[Row], list[Refusal]]:
     """Rows of a suite, or of one source of it. Raises DescriptionError for an unknown name."""
     from simulator.description.faults import DescriptionError, Fault, suggestion
-    from simulator.validation.suites import Row, sources_of, suites
+    from simulator.validation.scores import Row
+    from simulator.validation.suites import sources_of, suites
 
     known = suites()
     if suite in known:
@@ -89,7 +90,7 @@ def _json(by_source: dict[str, list[Row]]) -> str:
     import json
     from dataclasses import asdict
 
-    from simulator.validation.suites import score
+    from simulator.validation.scores import score
 
     scores = {source: asdict(score(rows)) for source, rows in by_source.items()}
     mean = sum(s["mape"] for s in scores.values()) / len(scores) if scores else None
@@ -134,7 +135,7 @@ def _print(by_source: dict[str, list[Row]], refused: list[Refusal], worst: int) 
     from rich.console import Console
     from rich.table import Table
 
-    from simulator.validation.suites import ordered_pairs, score
+    from simulator.validation.scores import ordered_pairs, score
 
     console = Console(width=None)
     table = Table(title="predicted against measured", title_justify="left")

@@ -4,7 +4,8 @@ from simulator.engine.engine import PLAIN, EngineOptions, execute
 from simulator.engine.fair_sharing import max_min
 from simulator.engine.faults import DeadlockError, ProgramError
 from simulator.engine.memory import MemoryPeak
-from simulator.engine.timeline import Spans, Timeline
+from simulator.engine.spans import Spans
+from simulator.engine.timeline import Timeline
 
 __all__ = [
     "PLAIN",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from simulator.engine.deadlock import lane_predecessors
+from simulator.engine.spans import Floats, Spans
 from simulator.program.program import Program
-
-if TYPE_CHECKING:
-    from simulator.engine.timeline import Floats, Spans
 
 
 class PathStep(NamedTuple):

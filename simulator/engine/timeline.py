@@ -9,35 +9,19 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from simulator.engine.chains import Chain
 from simulator.engine.check import initial_capacities
 from simulator.engine.critical_path import PathStep, critical_path
 from simulator.engine.memory import MemoryPeak, memory_changes, memory_peaks
+from simulator.engine.spans import Floats, Ints, Spans
 from simulator.engine.use import use_over_time
 from simulator.program.program import MemoryChange, Phase, Program
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Log = list[tuple[float, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Phases in time, as columns: phase `phase[j]` of task `task[j]` ran from `start[j]` to `end[j]` (s).
-
-    Sorted by task, then phase. `work_start` is when its latency was over.
-    """
-
-    task: Ints
-    phase: Ints
-    start: Floats
-    work_start: Floats
-    end: Floats
 
 
 @dataclass(frozen=True)
@@ -334,7 +318,7 @@ class Timeline:
         """`use_history` of several resources in one pass."""
         if not self._is_traced:
             raise ValueError("rates over time were not recorded: execute(program, trace=True)")
-        return use_over_time(self, self._program, resources)
+        return use_over_time(self._program, self.spans, self.pace, resources)
 
     def pace(self, task: int) -> tuple[list[float], list[float]]:
         """Times at which the pace of `task` may have changed, and its place (see `chains`) at each; both ascend."""

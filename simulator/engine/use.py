@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from simulator.engine.spans import Floats, Spans
 from simulator.program.program import Program
 
-if TYPE_CHECKING:
-    from simulator.engine.timeline import Timeline
-
-Floats = npt.NDArray[np.float64]
+Pace = Callable[[int], tuple[list[float], list[float]]]
+"""`Timeline.pace`: times at which the pace of a task may have changed, and its place at each."""
 Drawing = tuple[int, list[tuple[int, float]]]
 """A phase's number, and (resource, amount over the whole phase)."""
 
 
 def use_over_time(
-    timeline: Timeline, program: Program, resources: Collection[int]
+    program: Program, spans: Spans, pace: Pace, resources: Collection[int]
 ) -> dict[int, tuple[Floats, Floats]]:
     """(times, use) by resource: `use[j]` units per second from `times[j]` to `times[j + 1]`, then 0.
 
-    The integral of use over time is what was drawn. Raises ValueError if the program was executed without
+    The integral of use over time is what was drawn. `pace` is to know every change: of a program executed with
     `trace=True`.
     """
     times: dict[int, list[float]] = {resource: [0.0] for resource in resources}
     steps: dict[int, list[float]] = {resource: [0.0] for resource in resources}
-    spans = timeline.spans
     firsts = np.searchsorted(spans.task, np.arange(len(program.tasks)))
     begins, ends = spans.work_start.tolist(), spans.end.tolist()
     for task, phases in _phases_that_draw(program, frozenset(resources)):
-        knots, places = timeline.pace(task)
+        knots, places = pace(task)
         for number, draws in phases:
             at = int(firsts[task]) + number
             if ends[at] <= begins[at]:

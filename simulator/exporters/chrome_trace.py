@@ -17,7 +17,7 @@ from simulator.exporters.counters import link_counters, memory_counters
 if TYPE_CHECKING:
     import numpy as np
 
-    from simulator.engine.timeline import Spans
+    from simulator.engine.spans import Spans
     from simulator.program.program import Program, Task
     from simulator.results.prediction import Prediction
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simulator.hardware.links import FloatArray, IntArray
 from simulator.hardware.scale_up import Mesh, NodeLinks
+from simulator.hardware.wired import Wired
 from simulator.hardware.wiring import Block
-
-if TYPE_CHECKING:
-    from simulator.hardware.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class Routes:
         return len(self.flow)
 
 
-def routes_of(topology: Topology, source: IntArray, destination: IntArray) -> Routes:
+def routes_of(topology: Wired, source: IntArray, destination: IntArray) -> Routes:
     """See `Topology.routes`."""
     source, destination = np.asarray(source, dtype=np.int64), np.asarray(destination, dtype=np.int64)
     for ids in (source, destination):
@@ -47,7 +44,7 @@ def routes_of(topology: Topology, source: IntArray, destination: IntArray) -> Ro
     return _gather(blocks)
 
 
-def latency_of(topology: Topology, source: IntArray, destination: IntArray) -> FloatArray:
+def latency_of(topology: Wired, source: IntArray, destination: IntArray) -> FloatArray:
     """See `Topology.latency`."""
     source, destination = np.asarray(source, dtype=np.int64), np.asarray(destination, dtype=np.int64)
     routes = routes_of(topology, source, destination)
@@ -61,7 +58,7 @@ def latency_of(topology: Topology, source: IntArray, destination: IntArray) -> F
     return total
 
 
-def ring_routes_of(topology: Topology, group: IntArray, source: IntArray, destination: IntArray) -> Routes:
+def ring_routes_of(topology: Wired, group: IntArray, source: IntArray, destination: IntArray) -> Routes:
     """See `Topology.ring_routes`."""
     group = np.asarray(group, dtype=np.int64)
     source, destination = np.asarray(source, dtype=np.int64), np.asarray(destination, dtype=np.int64)
@@ -79,7 +76,7 @@ def ring_routes_of(topology: Topology, group: IntArray, source: IntArray, destin
     return _gather([*blocks, (rest[routes.flow], routes.link, routes.share)])
 
 
-def scale_up_bandwidth_of(topology: Topology, members: IntArray) -> float:
+def scale_up_bandwidth_of(topology: Wired, members: IntArray) -> float:
     """See `Topology.scale_up_bandwidth`."""
     members = np.asarray(members, dtype=np.int64)
     members = members[np.argsort(topology.gpu_node[members], kind="stable")]
@@ -93,7 +90,7 @@ def scale_up_bandwidth_of(topology: Topology, members: IntArray) -> float:
     return min((_ring_bandwidth(topology, *one) for one in distinct.values()), default=float("inf"))
 
 
-def _ring_bandwidth(topology: Topology, node: int, positions: IntArray) -> float:
+def _ring_bandwidth(topology: Wired, node: int, positions: IntArray) -> float:
     links = topology.node_links[topology.node_group[node]]
     hardware = topology.nodes[topology.node_hardware[node]]
     if links.is_switched and hardware.gpu.scale_up is not None:
@@ -107,7 +104,7 @@ def _ring_bandwidth(topology: Topology, node: int, positions: IntArray) -> float
 
 
 def _spread(
-    topology: Topology,
+    topology: Wired,
     mesh: Mesh,
     first_node: int,
     flow: IntArray,
@@ -130,7 +127,7 @@ def _spread(
     return flow[row], links, share[row, peer]
 
 
-def _inside(topology: Topology, flow: IntArray, source: IntArray, destination: IntArray) -> list[Block]:
+def _inside(topology: Wired, flow: IntArray, source: IntArray, destination: IntArray) -> list[Block]:
     blocks: list[Block] = []
     for links, pick, first_node in _by_group(topology, np.arange(len(flow)), source):
         here = source[pick]
@@ -141,9 +138,7 @@ def _inside(topology: Topology, flow: IntArray, source: IntArray, destination: I
     return blocks
 
 
-def _by_group(
-    topology: Topology, flow: IntArray, source: IntArray
-) -> Iterator[tuple[NodeLinks, IntArray, int]]:
+def _by_group(topology: Wired, flow: IntArray, source: IntArray) -> Iterator[tuple[NodeLinks, IntArray, int]]:
     """(links inside nodes, those of the flows that start there, first node) of each group of equal nodes."""
     group = topology.node_group[topology.gpu_node[source[flow]]]
     for index, (links, first_node) in enumerate(
@@ -154,7 +149,7 @@ def _by_group(
             yield links, pick, int(first_node)
 
 
-def _across(topology: Topology, flow: IntArray, source: IntArray, destination: IntArray) -> list[Block]:
+def _across(topology: Wired, flow: IntArray, source: IntArray, destination: IntArray) -> list[Block]:
     key = source * np.int64(topology.num_gpus) + destination
     sender = _sender(topology, source, destination)
     handed_over = np.nonzero(sender != source)[0]
@@ -169,7 +164,7 @@ def _across(topology: Topology, flow: IntArray, source: IntArray, destination: I
     return [*blocks, (flow, np.where(behind_host[destination], topology.host_in[destination], -1), 1.0)]
 
 
-def _sender(topology: Topology, source: IntArray, destination: IntArray) -> IntArray:
+def _sender(topology: Wired, source: IntArray, destination: IntArray) -> IntArray:
     """The GPU whose NIC sends: with rails, the one of the source's node on the right rail."""
     rails = topology.wiring.rail_of_port
     if rails is None:

@@ -8,97 +8,31 @@ fewer of them than GPUs, and bundled where it has more. Each host's DRAM, disks 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from simulator.description.faults import listing, raise_if_any, suggestion
-from simulator.hardware.host_links import HostLinks, wire_hosts
-from simulator.hardware.links import FloatArray, IntArray, LinkTable, VertexBlock, vertex_name
+from simulator.hardware.host_links import wire_hosts
+from simulator.hardware.links import FloatArray, IntArray, LinkTable
 from simulator.hardware.placement import places
 from simulator.hardware.ports import place_ports, wire_nics
 from simulator.hardware.routing import Routes, latency_of, ring_routes_of, routes_of, scale_up_bandwidth_of
-from simulator.hardware.scale_up import NodeLinks, wire_nodes
-from simulator.hardware.wiring import Ports, Wiring
+from simulator.hardware.scale_up import wire_nodes
+from simulator.hardware.wired import Wired
+from simulator.hardware.wiring import Wiring
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
-    from simulator.hardware.gpu import GPU
-    from simulator.hardware.node import Node
 
 
 UNCONNECTED = Wiring(np.zeros(0, dtype=np.int64), 0.0, lambda source, destination, key: [])
 """The fabric of a single node without a NIC."""
 
 
-@dataclass(frozen=True)
-class Topology:
-    """A cluster's GPUs and links.
-
-    Per GPU: `gpu_node`, `gpu_local` (position in its node), `gpu_port` (index into `ports`, -1 without NIC),
-    `gpu_hardware` (index into `hardware`) and the ids of its own links, -1 where it has no such link. Per
-    link: `kind` (index into `kind_names`), `tail` and `head` (vertices), `capacity` in bytes/s and
-    `latency_of_link` in seconds. Per node: `node_hardware` (index into `nodes`), `node_group` (index into
-    `node_links`).
-    """
-
-    gpu_node: IntArray
-    gpu_local: IntArray
-    gpu_port: IntArray
-    gpu_hardware: IntArray
-    hardware: tuple[GPU, ...]
-    node_hardware: IntArray
-    nodes: tuple[Node, ...]
-    kind: IntArray
-    kind_names: tuple[str, ...]
-    tail: IntArray
-    head: IntArray
-    capacity: FloatArray
-    latency_of_link: FloatArray
-    scale_up_out: IntArray
-    scale_up_in: IntArray
-    host_out: IntArray
-    host_in: IntArray
-    uplink_out: IntArray
-    uplink_in: IntArray
-    nic_out: IntArray
-    nic_in: IntArray
-    ports: Ports
-    wiring: Wiring
-    node_links: tuple[NodeLinks, ...]
-    node_group: IntArray
-    node_first_port: IntArray
-    host: HostLinks
-    _vertex_blocks: list[VertexBlock]
-
-    @property
-    def num_gpus(self) -> int:
-        return len(self.gpu_node)
-
-    @property
-    def num_nodes(self) -> int:
-        return len(self.node_hardware)
-
-    @property
-    def num_links(self) -> int:
-        return len(self.kind)
-
-    @property
-    def bisection(self) -> float | None:
-        """Bytes/s from the first half of the nodes to the second by closed form; null where there is none."""
-        return self.wiring.bisection
-
-    def link_kind(self, link: int) -> str:
-        """The kind of a link: scale_up_out, nic_in, leaf_up, global, torus_x, ..."""
-        return self.kind_names[self.kind[link]]
-
-    def link_name(self, link: int) -> str:
-        """Such as `leaf_up leaf[3] → spine[0,0]`."""
-        tail, head = (vertex_name(self._vertex_blocks, int(ends[link])) for ends in (self.tail, self.head))
-        return f"{self.link_kind(link)} {tail} → {head}"
+class Topology(Wired):
+    """A cluster's links, and the routes of traffic on them."""
 
     def routes(self, source: IntArray, destination: IntArray) -> Routes:
         """The links of each flow source[i] → destination[i] (GPU ids); none for a GPU's flow to itself.
@@ -128,29 +62,6 @@ class Topology:
         In a mesh only links among the members count; without GPUs that share a node it is infinite.
         """
         return scale_up_bandwidth_of(self, members)
-
-    @cached_property
-    def group_first_node(self) -> IntArray:
-        return np.searchsorted(self.node_group, np.arange(len(self.node_links)))
-
-    @cached_property
-    def nic_behind_host(self) -> npt.NDArray[np.bool_]:
-        """[num_gpus] whether the way to the NIC leads over the GPU's host link."""
-        return np.array([node.nic_attachment == "host_link" for node in self.nodes])[
-            self.node_hardware[self.gpu_node]
-        ]
-
-    @cached_property
-    def joins_gpus(self) -> npt.NDArray[np.bool_]:
-        return np.array([scale_up.joins_gpus for scale_up in self.node_links])[self.node_group]
-
-    @cached_property
-    def first_gpu_of_port(self) -> IntArray:
-        return np.searchsorted(self.gpu_port, np.arange(len(self.ports)))
-
-    @cached_property
-    def num_gpus_of_port(self) -> IntArray:
-        return np.bincount(self.gpu_port, minlength=len(self.ports))
 
 
 @lru_cache(maxsize=32)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from simulator.validation.suites import Row
+    from simulator.validation.scores import Row
 
 
 def scatter_figure(by_source: Mapping[str, Sequence[Row]]) -> Figure:

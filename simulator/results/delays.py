@@ -19,7 +19,8 @@ from simulator.results.limits import is_gpu, limiting_resource
 from simulator.results.utilization import name_of
 
 if TYPE_CHECKING:
-    from simulator.engine.timeline import Floats, Ints, Timeline
+    from simulator.engine.spans import Floats, Ints
+    from simulator.engine.timeline import Timeline
     from simulator.program.program import Phase, Program
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import product
-from math import exp, log
 from typing import TYPE_CHECKING, Any
 
-from simulator.description.quantities import DIMENSIONS, Dimension, parse_quantity, quantity_text
-from simulator.sweeps.sweep import SPECIAL, Range, Sweep
+from simulator.sweeps.ranges import Range
+from simulator.sweeps.sweep import SPECIAL, Sweep
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
@@ -48,49 +47,9 @@ def _drawn(sweep: Sweep) -> Iterator[dict[str, Any]]:
     source = random.Random(sweep.sample.seed)
     for _ in range(sweep.sample.count):
         yield {
-            key: _number(source, options) if isinstance(options, Range) else source.choice(options)
+            key: options.draw(source) if isinstance(options, Range) else source.choice(options)
             for key, options in sweep.sample.over.items()
         }
-
-
-def _number(source: random.Random, options: Range) -> float | int | str:
-    low, high = (_value(end) for end in options.between)
-    share = source.random()
-    value = low + share * (high - low)
-    if options.scale == "log":
-        value = exp(log(low) + share * (log(high) - log(low)))
-    value = float(f"{value:.6g}")
-    unit = _unit(options.between[0])
-    if unit is not None:
-        return quantity_text(value, *unit)
-    return round(value) if options.whole else value
-
-
-def range_fault(options: Range) -> str | None:
-    """What is wrong with a range, None if nothing is."""
-    try:
-        low, high = (_value(end) for end in options.between)
-    except ValueError as error:
-        return str(error)
-    if not low < high:
-        return f"{options.between[0]} is not below {options.between[1]}"
-    return "a logarithmic range must be above zero" if options.scale == "log" and low <= 0.0 else None
-
-
-def _value(end: float | str) -> float:
-    unit = _unit(end)
-    return float(end) if unit is None else parse_quantity(str(end), unit[0])
-
-
-def _unit(end: float | str) -> tuple[Dimension, str] | None:
-    """The dimension and the unit that an end of a range is written in; None for a plain number."""
-    if not isinstance(end, str):
-        return None
-    for dimension in DIMENSIONS:
-        name = end.strip().lstrip("+-.0123456789eE").strip()
-        if name in dimension.units:
-            return dimension, name
-    raise ValueError(f"{end!r} is no number or quantity")
 
 
 def design(sweep: Sweep, settings: Settings) -> tuple[Cluster, Workload]:

@@ -10,19 +10,10 @@ from pydantic import Field, model_validator
 from simulator.description.base import Description, Named
 from simulator.description.faults import raise_if_any, suggestion
 from simulator.description.overrides import HEADS
+from simulator.sweeps.ranges import Range
 
 SPECIAL = ("cluster", "workload", "gpus")
 """Keys that name a whole description, or the number of GPUs."""
-
-
-class Range(Description):
-    """Numbers drawn between two ends."""
-
-    between: tuple[float | str, float | str] = Field(description="Least and largest: numbers, or quantities.")
-    scale: Literal["linear", "log"] = Field(
-        default="linear", description="Even in the value or in its logarithm."
-    )
-    whole: bool = Field(default=False, description="Round to whole numbers.")
 
 
 class Sample(Description):
@@ -103,10 +94,8 @@ class Sweep(Named):
                     yield f"{above}.{key}", f"unknown key {key!r}{hint} {known}"
 
     def _check_ranges(self) -> Iterator[tuple[str, str]]:
-        from simulator.sweeps.points import range_fault
-
         for key, options in (self.sample.over if self.sample is not None else {}).items():
-            fault = range_fault(options) if isinstance(options, Range) else None
+            fault = options.wrong if isinstance(options, Range) else None
             if fault is not None:
                 yield f"sample.over.{key}", fault
 

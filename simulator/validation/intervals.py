@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.validation.suites import Row
+from simulator.validation.scores import Row
 
 NOMINAL = 0.90
 

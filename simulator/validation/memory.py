@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.results.memory import MemoryReport
+from simulator.validation.scores import Judgement, Refusal, Row
 from simulator.validation.step_data import StepRow, step_rows
 from simulator.validation.steps import label, predict_row, wanted
-from simulator.validation.suites import Judgement, Refusal, Row
 
 
 def judge(sources: Sequence[str] | None = None) -> Judgement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.validation.suites import Judgement, Row
+from simulator.validation.scores import Judgement, Row
 
 
 def kernels(sources: Sequence[str] | None = None) -> Judgement:

@@ -17,8 +17,8 @@ import yaml
 
 from simulator.validation import memory, steps
 from simulator.validation.intervals import intervals
+from simulator.validation.scores import Refusal, Row, ordered_pairs, score
 from simulator.validation.step_data import StepRow, step_rows
-from simulator.validation.suites import Refusal, Row, ordered_pairs, score
 
 MISS = 0.10
 """Rows further off than this need a reason."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from simulator.validation.scores import Judgement, Refusal, Row
 from simulator.validation.step_data import StepRow, cluster_of, step_rows, workload_of
-from simulator.validation.suites import Judgement, Refusal, Row
 
 if TYPE_CHECKING:
     from simulator.results.prediction import Prediction

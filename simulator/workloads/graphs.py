@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from simulator.workloads.layers import Module
 
 EVERYTHING = "all"
 
 
-def captured(modules: Sequence[Module], graphs: frozenset[str]) -> frozenset[str]:
-    """Names of the modules that the plan's `cuda_graphs` cover.
+def captured(modules: Sequence[str], graphs: frozenset[str]) -> frozenset[str]:
+    """Of the modules of a layer, by name and in order, those that the plan's `cuda_graphs` cover.
 
     attention: up to the residual behind it. mlp: the rest of a block without experts. router: in a block with experts
     the rest up to the dispatch, and the shared expert. Sizes behind the dispatch differ from call to call, so only
@@ -21,13 +17,12 @@ def captured(modules: Sequence[Module], graphs: frozenset[str]) -> frozenset[str
     if not graphs:
         return frozenset()
     if EVERYTHING in graphs:
-        return frozenset(module.name for module in modules)
+        return frozenset(modules)
     scopes = zip(modules, _scopes(modules), strict=True)
-    return frozenset(module.name for module, scope in scopes if scope in graphs)
+    return frozenset(name for name, scope in scopes if scope in graphs)
 
 
-def _scopes(modules: Sequence[Module]) -> list[str]:
-    names = [module.name for module in modules]
+def _scopes(names: Sequence[str]) -> list[str]:
     if "residual_1" not in names:
         return [""] * len(names)
     half = names.index("residual_1") + 1

@@ -311,7 +311,7 @@ def _issued(
     layer: Layer, shard: Shard, modules: Iterable[Module], work: Callable[[Module], list[Operation]]
 ) -> Iterator[list[Operation]]:
     """The operations of each module as the host launches them, which know how much of them is padding."""
-    graphed = captured(layer.modules, shard.graphs)
+    graphed = captured([module.name for module in layer.modules], shard.graphs)
     for module in modules:
         operations, filled = work(module), module.filled(shard)
         if filled != 1.0:

@@ -18,7 +18,7 @@ from simulator.workloads.plan import Plan, Precision
 from simulator.workloads.plan_checks import cluster_faults, workload_faults
 from simulator.workloads.plan_warnings import WARNINGS
 from simulator.workloads.routing import Routing
-from simulator.workloads.stage_degrees import samples, seen_from
+from simulator.workloads.stage_view import samples, seen_from
 
 
 class Workload(Named):

@@ -7,8 +7,8 @@ import pytest
 from simulator.cli.validate import judged
 from simulator.results.memory import ClassMemory, MemoryReport
 from simulator.validation.memory import as_reported, judge
+from simulator.validation.scores import Row
 from simulator.validation.step_data import StepRow
-from simulator.validation.suites import Row
 
 
 @pytest.mark.parametrize(

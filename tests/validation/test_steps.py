@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from simulator.validation import steps
 from simulator.validation.page import _first_sight, mechanism, one_line_formula
+from simulator.validation.scores import Row, score
 from simulator.validation.step_data import plan_of, rows_of, sources, step_rows, uneven, workload_of
-from simulator.validation.suites import Row, score
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulator.workloads.plan_checks.faults import Faults
-from simulator.workloads.stage_degrees import samples
+from simulator.workloads.stage_view import samples
 
 if TYPE_CHECKING:
     from simulator.workloads.workload import Workload

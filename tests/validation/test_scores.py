@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.validation.intervals import intervals, quantiles
-from simulator.validation.suites import Row, ordered_pairs, regret, score
+from simulator.validation.scores import Row, ordered_pairs, regret, score
 
 POSITIVE = st.floats(1e-3, 1e3)
 
