@@ -114,7 +114,7 @@ class _Execution:
         ).of_task
         self._successors, self._num_awaited = successors(program)
         self._ready = [task for task in range(num_tasks) if self._num_awaited[task] == 0]
-        self._gates = Gates(program)
+        self._gates = Gates(program) if any(lane.first_come for lane in program.lanes) else None
         self._start = [-1.0] * num_tasks
         self._end = [-1.0] * num_tasks
         self._logs: dict[int, list[tuple[float, float]]] = {}
@@ -233,8 +233,9 @@ class _Execution:
                 starting = [task for task in starting if task not in self._meeting.tasks]
             if len(starting) > 1:
                 starting.sort()
+            gates = self._gates
             for task in starting:
-                if self._gates.admits(task):
+                if gates is None or gates.admits(task):
                     self._begin(task)
         self._sharing.settle()
         if self._kept_back and self._meeting is not None:
@@ -243,8 +244,7 @@ class _Execution:
             self._settle()
 
     def _begin(self, task: int) -> None:
-        now = self._clock.now
-        self._start[task] = now
+        now = self._start[task] = self._clock.now
         if self._tasks[task].at_start:
             self._memory.append((now, task, False))
         chain = self._chains[task]
@@ -256,17 +256,18 @@ class _Execution:
             self._finish(task)
 
     def _finish(self, task: int) -> None:
-        self._end[task] = self._clock.now
+        now = self._end[task] = self._clock.now
         if self._tasks[task].at_end:
-            self._memory.append((self._clock.now, task, True))
+            self._memory.append((now, task, True))
         num_awaited = self._num_awaited
         for successor in self._successors[task]:
-            num_awaited[successor] -= 1
-            if num_awaited[successor] == 0:
+            left = num_awaited[successor] = num_awaited[successor] - 1
+            if left == 0:
                 self._ready.append(successor)
-        following = self._gates.release(task)
-        if following is not None:
-            self._ready.append(following)
+        if self._gates is not None:
+            following = self._gates.release(task)
+            if following is not None:
+                self._ready.append(following)
 
     def _wake(self) -> None:
         """Settles once everything that ends at this instant has ended."""

@@ -23,6 +23,7 @@ from simulator.program.communicators import Communicators, FoldedCommunicators
 from simulator.program.dealing import Costs, Dealer, halves
 from simulator.program.dealing_costs import GivenCosts, priced, room_of, samples, sharding_seconds
 from simulator.program.draft import Draft
+from simulator.program.layer_chains import LayerChains
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import Program, Resource
 from simulator.program.requests import requests
@@ -79,7 +80,8 @@ class Blueprint:
     communicators: FoldedCommunicators
     pricings: list[ClassPricing]
     stage_of_class: tuple[int, ...]
-    chains: list[dict[Hashable, Chain]] = field(default_factory=list)
+    chains: list[dict[Hashable, Chain]]
+    layers: LayerChains = field(default_factory=LayerChains)
 
     @property
     def setting(self) -> Setting:
@@ -97,7 +99,7 @@ class Blueprint:
             setting.num_scheduled = num_micro_batches or setting.num_micro_batches
             setting.num_steps, setting.draft = num_steps, draft
         for pricing, stage, chains in zip(self.pricings, self.stage_of_class, self.chains, strict=True):
-            Step(self.settings[stage], pricing, stage, chains).build()
+            Step(self.settings[stage], pricing, stage, chains, self.layers).build()
             if pricing is self.pricings[0]:
                 self._check_size(len(draft) * len(self.pricings))
         return Built(draft.finish(), self.settings, folded, self.stage_of_class, self.pricings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf
@@ -34,6 +34,23 @@ class Transfer:
     @property
     def seconds(self) -> float:
         return self.latency + (self.work / self.rate if self.work else 0.0)
+
+    @property
+    def times(self) -> tuple[Hashable, ...]:
+        """Equal for transfers that are alike in all but which links they draw on."""
+        return (
+            self.axis,
+            self.latency,
+            self.work,
+            bool(self.draws),
+            self.rate,
+            self.gpu_share,
+            self.algorithm,
+            self.cap,
+            self.op,
+            self.size,
+            self.groups,
+        )
 
 
 @dataclass(frozen=True, slots=True)

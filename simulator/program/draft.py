@@ -36,11 +36,10 @@ class Draft:
             self._queues.append([])
         return self._lanes[key]
 
-    def _lanes_of(self, rank_class: int, names: tuple[str, ...]) -> tuple[int, ...]:
-        key = (rank_class, names)
-        found = self._sets_of_lanes.get(key)
-        if found is None:
-            found = self._sets_of_lanes[key] = tuple([self.lane(rank_class, name) for name in names])
+    def _find_lanes(self, rank_class: int, names: tuple[str, ...]) -> tuple[int, ...]:
+        found = self._sets_of_lanes[rank_class, names] = tuple(
+            [self.lane(rank_class, name) for name in names]
+        )
         return found
 
     def add(
@@ -53,11 +52,12 @@ class Draft:
         name: str = "",
     ) -> int:
         """A task of one rank class; returns its id."""
-        ids = self._lanes_of(rank_class, lanes)
-        task = len(self._tasks)
-        self._tasks.append(Task(phases, ids, _distinct(deps), (), (), micro_batch, name))
+        ids = self._sets_of_lanes.get((rank_class, lanes)) or self._find_lanes(rank_class, lanes)
+        tasks, queues = self._tasks, self._queues
+        task = len(tasks)
+        tasks.append(Task(phases, ids, _distinct(deps), (), (), micro_batch, name))
         for lane in ids:
-            self._queues[lane].append(task)
+            queues[lane].append(task)
         return task
 
     def meet(
@@ -84,7 +84,8 @@ class Draft:
             shared.phases = self._merge(shared.phases, phases)
         if deps:
             shared.deps = _distinct((*shared.deps, *deps))
-        self._join(task, self._lanes_of(rank_class, lanes))
+        ids = self._sets_of_lanes.get((rank_class, lanes)) or self._find_lanes(rank_class, lanes)
+        self._join(task, ids)
         return task
 
     def connect(self, task: int, rank_class: int, peer: int) -> None:
@@ -93,14 +94,15 @@ class Draft:
 
     def _join(self, task: int, lanes: tuple[int, ...]) -> None:
         """The task also occupies `lanes`."""
-        before = self._tasks[task].lanes
-        key = (before, lanes)
-        joint = self._widened.get(key)
+        shared, queues = self._tasks[task], self._queues
+        before = shared.lanes
+        joint = self._widened.get((before, lanes))
         if joint is None:
-            joint = self._widened[key] = (*before, *(lane for lane in lanes if lane not in before))
-        self._tasks[task].lanes = joint
+            joint = (*before, *(lane for lane in lanes if lane not in before))
+            self._widened[before, lanes] = joint
+        shared.lanes = joint
         for lane in joint[len(before) :]:
-            self._queues[lane].append(task)
+            queues[lane].append(task)
 
     def _merge(self, one: Phases, other: Phases) -> Phases:
         """Phase by phase the larger work, with the draws of both."""
@@ -123,8 +125,10 @@ class Draft:
     ) -> None:
         """What is taken and given back when the task starts, and when it ends."""
         found = self._tasks[task]
-        found.at_start = found.at_start + at_start
-        found.at_end = found.at_end + at_end
+        if at_start:
+            found.at_start += at_start
+        if at_end:
+            found.at_end += at_end
 
     def resident(self, rank_class: int, kind: str, amount: float) -> None:
         if amount:

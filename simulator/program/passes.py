@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.program.chains import Chain, joined
 from simulator.program.contents import ChunkContent
+from simulator.program.layer_chains import LayerChains
 from simulator.program.pipeline import PipelineTraffic, Ways
 from simulator.program.pricing import ClassPricing
 from simulator.program.program import MemoryChange
@@ -58,10 +59,11 @@ class Passes:
     pipeline: PipelineTraffic
     packs: Sequence[Pack | None]  # by micro-batch
     priced: dict[Hashable, Chain]  # in earlier steps, by content
+    layers: LayerChains
     _passes: dict[tuple[str, int, Pack | None], Pass] = field(default_factory=dict)
     _chains: dict[tuple[int, str, bool, Copies], Chain] = field(default_factory=dict)  # by unit
     _pieces: dict[tuple[int, str], list[Piece]] = field(default_factory=dict)  # by unit
-    _held: dict[tuple[int, str], Held] = field(default_factory=dict)  # by unit
+    _held: dict[Hashable, Held] = field(default_factory=dict)  # by unit, and by content
 
     def of(self, action: Action) -> Pass:
         pack = self.packs[action.micro_batch % len(self.packs)]
@@ -90,7 +92,10 @@ class Passes:
         """What a unit keeps from forward to backward, and what lives only while it runs backward."""
         key = (id(unit), direction)
         if key not in self._held:
-            self._held[key] = self._find_held(unit, direction)
+            alike = (content_of(unit), direction)
+            if alike not in self._held:
+                self._held[alike] = self._find_held(unit, direction)
+            self._held[key] = self._held[alike]
         return self._held[key]
 
     def _find_held(self, unit: Unit, direction: str) -> Held:
@@ -141,17 +146,7 @@ class Passes:
     def _layer_chain(self, placed: Placed, direction: str) -> Chain:
         key = ((id(placed.layer), id(placed.shard)), direction)
         if key not in self.priced:
-            layer, shard = placed.layer, placed.shard
-            if direction == "forward":
-                chain = chain_of(layer.forward(shard), self.pricing, "compute", False)
-            elif direction == "weight gradient":
-                chain = chain_of(layer.weight_gradient(shard), self.pricing, "compute", True)
-            else:
-                again = chain_of(layer.recompute(shard), self.pricing, "recompute", False)
-                input_only = direction == "input gradient"
-                backward = layer.input_gradient(shard) if input_only else layer.backward(shard)
-                chain = again + chain_of(backward, self.pricing, "compute", True)
-            self.priced[key] = chain
+            self.priced[key] = self.layers.of(placed, direction, self.pricing)
         return self.priced[key]
 
     def pieces(self, one: Pass) -> list[Piece]:

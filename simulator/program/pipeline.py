@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from simulator.program.setting import Setting
     from simulator.workloads.micro_batches import Pack
 
+    Alike = tuple[str, Flow, tuple[Phase, ...], tuple[str, ...]]
+
 Place = tuple[int, int]
 """(stage, chunk)"""
+
+Sizes = tuple[tuple[str, float], ...]
+"""(axis of pairs, bytes that each of them sends)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class PipelineTraffic:
     stage: int
     asked: dict[Message, int] = field(default_factory=dict)  # actions behind when a message is asked for
     behind: list[int | None] = field(default_factory=list)  # by actions done: the last compute task by then
+    _alike: dict[tuple[str, int, int, Sizes], list[Alike]] = field(default_factory=dict)
 
     def begin(self, num_micro_batches: int) -> None:
         """A round of the schedule begins."""
@@ -113,18 +119,26 @@ class PipelineTraffic:
         return None if found is None or found[0] == self.stage else found
 
     def _ways(self, direction: str, source: Place, target: Place, pack: Pack | None) -> Ways:
-        setting, place = self.setting, 0 if source[0] == self.stage else 1
+        setting = self.setting
         parts = [setting.placement.parts[stage][chunk] for stage, chunk in (source, target)]
+        sizes = tuple(boundary(setting, source[0], target[0], min(parts), pack))
+        key = (direction, source[0], target[0], sizes)
+        if key not in self._alike:
+            self._alike[key] = self._find_alike(*key)
+        return tuple([Way(direction, source, parts[1], *message) for message in self._alike[key]])
+
+    def _find_alike(self, direction: str, source: int, target: int, sizes: Sizes) -> list[Alike]:
+        """What messages of these sizes from stage `source` to `target` have in common, whichever chunks send them."""
+        place = 0 if source == self.stage else 1
         label = "activation" if direction == "F" else "gradient"
         lane = f"pp-{'send' if place == 0 else 'recv'}-{'forward' if direction == 'F' else 'backward'}"
         communicators = self.pricing.communicators
-        found: list[Way] = []
-        for axis, size in boundary(setting, source[0], target[0], min(parts), pack):
+        found: list[Alike] = []
+        for axis, size in sizes:
             for flow in communicators.flows(axis, self.pricing.rank_class, place):
-                lanes = (lane + self._apart(direction, axis, (target, source)[place][0], len(found)),)
-                phases = _phases(communicators, axis, size, flow, label)
-                found.append(Way(direction, source, parts[1], axis, flow, phases, lanes))
-        return tuple(found)
+                lanes = (lane + self._apart(direction, axis, (target, source)[place], len(found)),)
+                found.append((axis, flow, _phases(communicators, axis, size, flow, label), lanes))
+        return found
 
     def _apart(self, direction: str, axis: str, peer: int, number: int) -> str:
         """What tells the lane of a message from those of others, for which it does not wait."""

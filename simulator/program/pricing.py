@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.costs.kernels import KernelCalibration, kernel_seconds
@@ -38,11 +38,19 @@ class ClassPricing:
     exchange_sms: int | None = None
     known: dict[Kernel, tuple[float, ...]] = field(default_factory=dict, compare=False, repr=False)
     lasting: dict[Kernel, float] = field(default_factory=dict, init=False, compare=False, repr=False)
+    transfers: dict[tuple[str, str, float], Transfer | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def gpu_resource(self) -> int:
         """Resource ids start with the GPUs, one per rank class."""
         return self.rank_class
+
+    @property
+    def pace(self) -> Hashable:
+        """Equal for the classes of a step whose kernels take the same time."""
+        return id(self.known), self.clocks, self.update_factor, self.exchange_sms
 
     @property
     def awaits_counts(self) -> bool:
@@ -97,8 +105,15 @@ class ClassPricing:
         return kernel.flops / (gemm_parameters(calibration, kernel.dtype).efficiency * gpu.peak(kernel.dtype))
 
     def transfer(self, collective: Collective) -> Transfer | None:
-        found = self.communicators.transfer(collective.axis, collective.op, collective.size, self.rank_class)
-        if found is None or self.exchange_sms is None or not collective.axis.startswith("ep"):
+        """One object for equal collectives."""
+        key = (collective.axis, collective.op, collective.size)
+        if key not in self.transfers:
+            self.transfers[key] = self._find_transfer(*key)
+        return self.transfers[key]
+
+    def _find_transfer(self, axis: str, op: str, size: float) -> Transfer | None:
+        found = self.communicators.transfer(axis, op, size, self.rank_class)
+        if found is None or self.exchange_sms is None or not axis.startswith("ep"):
             return found
         return replace(found, gpu_share=min(1.0, self.exchange_sms / self.gpus[0][0].sms))
 

@@ -9,6 +9,7 @@ from simulator.costs.memory import gradient_copies, stage_state
 from simulator.program.averaging import average_parameters, send_to_neighbours
 from simulator.program.chains import Chain
 from simulator.program.gradients import GradientTraffic
+from simulator.program.layer_chains import LayerChains
 from simulator.program.offload import HostTraffic
 from simulator.program.optimizer import optimizer_step
 from simulator.program.parameters import ParameterTraffic
@@ -33,6 +34,7 @@ class Step:
     pricing: ClassPricing
     stage: int
     priced: dict[Hashable, Chain]  # in earlier steps, by content
+    layers: LayerChains
     rank: RankBuilder = field(init=False)
     host: HostTraffic = field(init=False)
     servers: ServerTraffic = field(init=False)
@@ -59,7 +61,7 @@ class Step:
             setting, pricing, self.rank, self.host, self.servers, stage, self.count
         )
         packs = setting.packs_of(pricing.rank_class)
-        self.passes = Passes(setting, pricing, stage, self.pipeline, packs, self.priced)
+        self.passes = Passes(setting, pricing, stage, self.pipeline, packs, self.priced, self.layers)
 
     def build(self) -> None:
         setting, plan = self.setting, self.setting.plan

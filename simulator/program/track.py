@@ -73,6 +73,12 @@ def chain_of(operations: Sequence[Operation], pricing: Pricing, kind: str, backw
     return track.finish()
 
 
+def draws_beside(transfer: Transfer, gpu: int) -> Draws:
+    """What a kernel draws, per second of its work, that runs beside a transfer at full rate."""
+    links = ((link, amount * transfer.rate) for link, amount in transfer.draws)
+    return tuple(sorted(((gpu, 1.0), *links)))
+
+
 @dataclass(slots=True)
 class _InFlight:
     """An asynchronous collective that is under way."""
@@ -249,13 +255,12 @@ class _Track:
         moves = flight is not None and not flight.latency_left
         share = flight.share if flight is not None else 0.0
         self.stretches.append(Stretch(operation.what, flight, moves, share))
-        draws: Draws = ((self.pricing.gpu_resource, 1.0),)
+        gpu = self.pricing.gpu_resource
+        draws: Draws = ((gpu, 1.0),)
         weight, carried = COMPUTE_WEIGHT, None
         if flight is not None and moves and flight.transfer.draws:
-            rate = flight.transfer.rate
-            links = ((link, amount * rate) for link, amount in flight.transfer.draws)
-            draws = tuple(sorted((*draws, *links)))
-            weight, carried = 1.0 / rate, flight
+            draws = draws_beside(flight.transfer, gpu)
+            weight, carried = 1.0 / flight.transfer.rate, flight
         traffic = operation.hbm_bytes * part
         phase = Phase(kind, operation.label, wall, draws, weight=weight, flops=flops, hbm_bytes=traffic)
         self._add(phase, carried, wall)

@@ -171,13 +171,7 @@ class Layer:
         """What is run again before backward, by `shard.recompute`."""
         if self.kind not in RECOMPUTED or shard.recompute == "none":
             return ()
-        if shard.recompute == "full" and not shard.recompute_stops_early:
-            return self.forward(shard)
-        shard = shard.at_length(self.length)
-        if shard.recompute == "full":
-            return _forward(replace(self, modules=_up_to_last_kept(self, shard)), shard)
-        redone = [module for module in self.modules if _is_recomputed(module, shard)]
-        return _joined(_issued(self, shard, redone, lambda module: module.recomputed(shard)))
+        return _recompute(self, shard.at_length(self.length))
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
@@ -272,6 +266,15 @@ def _transient_bytes(layer: Layer, shard: Shard) -> float:
 def _forward(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
     operations = _joined(_issued(layer, shard, layer.modules, lambda module: module.forward(shard)))
     return prefetched(beside_exchanges(operations, BEHIND) if shard.shared_beside else operations)
+
+
+@lru_cache(maxsize=1024)
+def _recompute(layer: Layer, shard: Shard) -> tuple[Operation, ...]:
+    if shard.recompute == "full":
+        again = layer.modules if not shard.recompute_stops_early else _up_to_last_kept(layer, shard)
+        return _forward(replace(layer, modules=again), shard)
+    redone = [module for module in layer.modules if _is_recomputed(module, shard)]
+    return _joined(_issued(layer, shard, redone, lambda module: module.recomputed(shard)))
 
 
 @lru_cache(maxsize=1024)
