@@ -8,20 +8,15 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.parameters import AsJson, ClusterName, Gpus, Settings, WorkloadName
+
 
 def command(
-    cluster: Annotated[str, typer.Argument(help="Catalogue name or path (clustersim list clusters).")],
-    workload: Annotated[str, typer.Argument(help="Catalogue name or path (clustersim list workloads).")],
-    gpus: Annotated[
-        int | None, typer.Option(help="Build the cluster with this many; else what the job can use.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: cluster.…, workload.…, model.… or plan.…; may be repeated."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    cluster: ClusterName,
+    workload: WorkloadName,
+    gpus: Gpus = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the waterfall here (SVG).")] = None,
 ) -> None:
     """Say where the FLOP/s go, what limits the step, and the best single change of plan and of hardware."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simulator.cli.parameters import AsJson, ClusterName, Gpus, Settings, WorkloadName
+
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
     from simulator.results.prediction import Prediction
@@ -15,18 +17,11 @@ if TYPE_CHECKING:
 
 
 def command(
-    cluster: Annotated[str, typer.Argument(help="Catalogue name or path (clustersim list clusters).")],
-    workload: Annotated[str, typer.Argument(help="Catalogue name or path (clustersim list workloads).")],
-    gpus: Annotated[
-        int | None, typer.Option(help="Build the cluster with this many; else what the job can use.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: cluster.…, workload.…, model.… or plan.…; may be repeated."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    cluster: ClusterName,
+    workload: WorkloadName,
+    gpus: Gpus = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
     trace: Annotated[Path | None, typer.Option(help="Write a timeline for ui.perfetto.dev here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page (one HTML file) here.")] = None,
 ) -> None:

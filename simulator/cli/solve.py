@@ -6,28 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simulator.cli.parameters import AsJson, ClusterName, Gpus, Settings, WorkloadName
+
 if TYPE_CHECKING:
     from simulator.sweeps.changes import Design
     from simulator.sweeps.solve import Solution
 
 
 def command(
-    cluster: Annotated[str, typer.Argument(help="Catalogue name or path (clustersim list clusters).")],
-    workload: Annotated[str, typer.Argument(help="Catalogue name or path (clustersim list workloads).")],
+    cluster: ClusterName,
+    workload: WorkloadName,
     vary: Annotated[str, typer.Option(help="What may change: cluster.node.nic.bandwidth, gpus, …")],
     until: Annotated[str, typer.Option(help="What is to hold: mfu>=0.45, step_time_s<=10, days<=30, …")],
     between: Annotated[
         str | None, typer.Option(help="LOW,HIGH, such as 100 Gb/s,3.2 Tb/s; 1/64 to 64 times if left out.")
     ] = None,
     tokens: Annotated[float | None, typer.Option(help="Tokens to train on, which defines days.")] = None,
-    gpus: Annotated[
-        int | None, typer.Option(help="Build the cluster with this many; else what the job can use.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="KEY=VALUE: cluster.…, workload.…, model.… or plan.…; may be repeated."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    gpus: Gpus = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Find where a condition begins to hold. Exit code 1 if it holds nowhere in the range."""
     from simulator.cli.main import DONE, FAILED

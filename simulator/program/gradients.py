@@ -12,7 +12,7 @@ from simulator.program.pricing import ClassPricing
 from simulator.program.rank_builder import RankBuilder
 from simulator.program.servers import ServerTraffic
 from simulator.program.setting import Setting
-from simulator.program.sharding import gathers
+from simulator.program.sharding import gathers, twin_bytes
 from simulator.program.units import Unit
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 
@@ -106,7 +106,7 @@ class GradientTraffic:
         self._reduce_tied(deps)
 
     def _reduce_twins(self, deps: list[int]) -> None:
-        size = self.setting.twin_bytes(self.stage)
+        size = twin_bytes(self.setting, self.stage)
         if not size:
             return
         transfer = self.pricing.transfer(Collective("all_reduce", "twins", size))

@@ -12,7 +12,7 @@ from simulator.program.handing_out import messages
 from simulator.program.offload import offload_requests
 from simulator.program.servers import server_requests
 from simulator.program.setting import Setting
-from simulator.program.sharding import gather_of, gathers, shares
+from simulator.program.sharding import gather_of, gathers, shares, twin_bytes
 from simulator.program.units import Placed, Unit, content_of, identity
 from simulator.workloads.operators import Collective
 
@@ -95,5 +95,5 @@ def _of_pipeline(setting: Setting) -> Iterator[Request]:
         for source, target in (ends, ends[::-1]):
             if source in setting.stages:
                 yield from ((axis, "send_recv", size) for axis, size in tied(setting, source, target))
-    for size in filter(None, map(setting.twin_bytes, setting.stages)):
+    for size in filter(None, (twin_bytes(setting, stage) for stage in setting.stages)):
         yield "twins", "all_reduce", size

@@ -10,7 +10,6 @@ from simulator.program.choices import Choices
 from simulator.program.communicators import FoldedCommunicators
 from simulator.program.contents import ChunkContent, bytes_between, contents
 from simulator.program.draft import Draft
-from simulator.program.sharding import owned_parameters
 from simulator.program.stages import chunks
 from simulator.program.units import Placed, Unit
 from simulator.ranks.grid import Grid
@@ -183,16 +182,6 @@ class Setting(Choices):
     def ends_differ(self) -> bool:
         """Whether first and last stage have unequal degrees, so that they split a shared embedding differently."""
         return self.view is not None and not self.view.layout.alike(0, self.plan.pp - 1)
-
-    def twin_bytes(self, stage: int) -> float:
-        """Bytes of a stage's gradients that it adds up with the stage that holds the same parts.
-
-        Each has its own sums over data parallelism by then, shared out where the update is.
-        """
-        if self.schedule.copies == 1:
-            return 0.0
-        layers = [placed for content in self.content[stage] for placed in content.layers]
-        return owned_parameters(self, layers) * self.reduction_size
 
     # --- ranks -------------------------------------------------------------------------------------------------------
 

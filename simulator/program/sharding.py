@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from simulator.costs.memory import kept_part
+from simulator.program.setting import Setting
 from simulator.program.units import Placed, Unit, layer_units
-
-if TYPE_CHECKING:
-    from simulator.program.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +111,17 @@ def owned_parameters(setting: Setting, layers: Sequence[Placed]) -> float:
         owned += (count.total - count.experts) * kept_part(fraction, shard)
         owned += count.experts * kept_part(fraction, expert_shard)
     return owned
+
+
+def twin_bytes(setting: Setting, stage: int) -> float:
+    """Bytes of a stage's gradients that it adds up with the stage that holds the same parts.
+
+    Each has its own sums over data parallelism by then, shared out where the update is.
+    """
+    if setting.schedule.copies == 1:
+        return 0.0
+    layers = [placed for content in setting.content[stage] for placed in content.layers]
+    return owned_parameters(setting, layers) * setting.reduction_size
 
 
 def shares(setting: Setting, stage: int) -> list[Share]:

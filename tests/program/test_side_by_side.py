@@ -9,6 +9,7 @@ import pytest
 
 from simulator.engine.engine import execute
 from simulator.program.builder import Built, build
+from simulator.program.sharding import twin_bytes
 from simulator.workloads.operators import Collective
 from tests.program.scenarios import LIBRARY, cluster, software, workload
 
@@ -105,9 +106,9 @@ def test_both_copies_of_dualpipe_add_up_their_gradients() -> None:
     tasks = [t for t in built.program.tasks if t.label == "reduce copies"]
     held = built.setting.content[0]
     gradients = 4.0 * sum(c.whole.parameters.total for c in held)
-    assert built.setting.twin_bytes(0) == built.setting.twin_bytes(1) == gradients
+    assert twin_bytes(built.setting, 0) == twin_bytes(built.setting, 1) == gradients
     assert len(tasks) == 1
-    assert ran(pp=2, vpp=2)[0].setting.twin_bytes(0) == 0.0
+    assert twin_bytes(ran(pp=2, vpp=2)[0].setting, 0) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -182,19 +183,9 @@ class MixtureOfExperts(GatedTransformer):
         ]
 
     def _core(self, source: str, causal: bool, dropout: bool, window: int | None = None) -> CoreAttention:
-        width = self.width_per_head
-        return CoreAttention(
-            name="core_attention",
-            source=source,
-            heads=self.heads,
-            kv_heads=self.num_kv_heads,
-            head_dim=width,
-            head_dim_v=width if self.latent is None else self.latent.value,
-            causal=causal,
-            dropout=dropout,
-            window=window,
-            sinks=self.sinks,
-        )
+        core = super()._core(source, causal, dropout, window)
+        value = core.head_dim_v if self.latent is None else self.latent.value
+        return replace(core, head_dim_v=value, sinks=self.sinks)
 
     def _mixture(self) -> list[Module]:
         """Norm, routed experts, shared expert, residual."""

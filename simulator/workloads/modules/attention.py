@@ -6,39 +6,20 @@ sends is in context_parallel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.workloads.layers import Module, Operation, Parameters, Saved, Shard
+from simulator.workloads.layers import Operation, Parameters, Saved, Shard
 from simulator.workloads.modules.context_parallel import context_buffers, exchanged, gather_keys
-from simulator.workloads.operators import Attention, Gemm, MemoryBound, aligned
+from simulator.workloads.modules.heads import Heads
+from simulator.workloads.operators import Gemm, MemoryBound, aligned
 
 MASK_BYTES = 1.0
 LOG_SUM_EXP_BYTES = 4.0
 
-Sizes = tuple[int, int, int]
-"""(how many sequences, queries of each, keys of each)"""
-
 
 @dataclass(frozen=True, kw_only=True)
-class CoreAttention(Module):
-    """softmax(Q K^T) V over heads split by tp; selective recomputation reruns it, keeping the output.
-
-    `window`: keys that a query meets, all if None. `sinks`: a learned logit per head joins the softmax.
-    """
-
-    name: str
-    source: str
-    heads: int
-    kv_heads: int
-    head_dim: int
-    head_dim_v: int
-    causal: bool = True
-    dropout: bool = True
-    window: int | None = None
-    sinks: bool = False
-    group: str = "core_attention"
-    keeps_output: bool = True
+class CoreAttention(Heads):
+    """softmax(Q K^T) V over heads split by tp; selective recomputation reruns it, keeping the output."""
 
     def parameters(self, shard: Shard) -> Parameters:
         return Parameters(vectors=self.num_heads(shard) if self.sinks else 0)
@@ -75,19 +56,9 @@ class CoreAttention(Module):
             return gradients + 2 * self._score_elements(shard) * shard.bytes
         return gradients
 
-    def num_heads(self, shard: Shard) -> int:
-        return self.heads // shard.tp
-
-    def num_kv_heads(self, shard: Shard) -> int:
-        return max(1, self.kv_heads // shard.tp)
-
     def _score_elements(self, shard: Shard) -> float:
         queries = shard.sequence_length // shard.cp
         return float(shard.micro_batch * self.num_heads(shard) * queries * shard.sequence_length)
-
-    def qkv_elements(self, shard: Shard) -> float:
-        kv = self.num_kv_heads(shard) * (self.head_dim + self.head_dim_v)
-        return float(shard.tokens * (self.num_heads(shard) * self.head_dim + kv))
 
     def _scores(self, shard: Shard, m: int, n: int, k: int, label: str) -> Operation:
         whole = aligned(shard.dtype, m, n, k)
@@ -175,39 +146,3 @@ class CoreAttention(Module):
             *operations,
             Operation(f"{self.name}.unpad_backward", scatter),
         ]
-
-    def kv_bytes(self, shard: Shard) -> float:
-        """Keys and values of the tokens on this GPU."""
-        width = self.num_kv_heads(shard) * (self.head_dim + self.head_dim_v)
-        return shard.tokens * width * shard.bytes
-
-    def kernel(
-        self, shard: Shard, sequences: Sequence[Sizes], causal: bool, backward: bool, cut: int = 1
-    ) -> Operation:
-        """One flash kernel over `sequences`: (how many, queries, keys) of each length.
-
-        `cut` splits heads further (after an exchange of heads for tokens).
-        """
-        alike = len(sequences) == 1
-        count, queries, keys = sequences[0] if alike else (sum(s[0] for s in sequences), 0, 0)
-        kernel = Attention(
-            count,
-            self.num_heads(shard) // cut,
-            max(1, self.num_kv_heads(shard) // cut),
-            queries,
-            keys,
-            self.head_dim,
-            self.head_dim_v,
-            causal,
-            shard.dtype,
-            shard.attention,
-            backward,
-            () if alike else tuple(sequences),
-            windowed=not causal and all(met == self.window for _, _, met in sequences),
-        )
-        label = f"{self.name}.{'backward' if backward else 'forward'}"
-        return Operation(label, kernel, useful=1.0 / shard.tp_x)  # X ranks repeat one another's heads
-
-    def output_bytes(self, shard: Shard) -> float:
-        """The result for the tokens on this GPU."""
-        return shard.tokens * self.num_heads(shard) * self.head_dim_v * shard.bytes

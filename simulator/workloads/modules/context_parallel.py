@@ -9,17 +9,14 @@ group it is the ring, with all in one group it is Ulysses.
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
 
+from simulator.workloads.modules.heads import Heads
 from simulator.workloads.operation import Operation
 from simulator.workloads.operators import Attention, Collective, MemoryBound
 from simulator.workloads.shard import Shard
 
-if TYPE_CHECKING:
-    from simulator.workloads.modules.attention import CoreAttention
 
-
-def exchanged(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+def exchanged(core: Heads, shard: Shard, backward: bool) -> list[Operation]:
     """The fused core with what its context-parallel group sends."""
     if shard.cp == 1:
         return _whole(core, shard, 1, backward)
@@ -39,7 +36,7 @@ def exchanged(core: CoreAttention, shard: Shard, backward: bool) -> list[Operati
     ]
 
 
-def gather_keys(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+def gather_keys(core: Heads, shard: Shard, backward: bool) -> list[Operation]:
     """All-gather of keys and values over cp; backward sums their gradients back to the owners."""
     if shard.cp == 1:
         return []
@@ -48,7 +45,7 @@ def gather_keys(core: CoreAttention, shard: Shard, backward: bool) -> list[Opera
     return [Operation(f"{core.name}.{op}", collective)]
 
 
-def context_buffers(core: CoreAttention, shard: Shard) -> float:
+def context_buffers(core: Heads, shard: Shard) -> float:
     """Bytes of keys and values of other ranks at the fullest moment, with their gradients."""
     if shard.cp == 1:
         return 0.0
@@ -61,19 +58,19 @@ def context_buffers(core: CoreAttention, shard: Shard) -> float:
     return exchanged_heads + blocks * core.kv_bytes(shard)
 
 
-def _keys(core: CoreAttention, length: int) -> tuple[int, bool]:
+def _keys(core: Heads, length: int) -> tuple[int, bool]:
     """Keys each query meets and whether the causal half applies: a window bounds both."""
     if core.window is not None and core.window < length:
         return core.window, False
     return length, core.causal
 
 
-def _copies(core: CoreAttention, shard: Shard) -> float:
+def _copies(core: Heads, shard: Shard) -> float:
     """How many ranks need the same keys: several where there are fewer key-value heads than ranks that share heads."""
     return max(1.0, shard.ulysses / core.num_kv_heads(shard))
 
 
-def _whole(core: CoreAttention, shard: Shard, ranks: int, backward: bool, cut: int = 1) -> list[Operation]:
+def _whole(core: Heads, shard: Shard, ranks: int, backward: bool, cut: int = 1) -> list[Operation]:
     """One of `ranks` equal parts of each sequence's queries meets all keys that it may, the causal half of them.
 
     Where a window is shorter than some sequences and longer than others, these are two kernels.
@@ -85,7 +82,7 @@ def _whole(core: CoreAttention, shard: Shard, ranks: int, backward: bool, cut: i
     return operations
 
 
-def _by_window(core: CoreAttention, shard: Shard) -> dict[bool, list[tuple[int, int, int]]]:
+def _by_window(core: Heads, shard: Shard) -> dict[bool, list[tuple[int, int, int]]]:
     """(how many, length, keys that a query meets) of each length, by whether the causal half applies."""
     found: dict[bool, list[tuple[int, int, int]]] = {}
     for length, count in shard.sequences:
@@ -94,7 +91,7 @@ def _by_window(core: CoreAttention, shard: Shard) -> dict[bool, list[tuple[int, 
     return found
 
 
-def _gathered(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+def _gathered(core: Heads, shard: Shard, backward: bool) -> list[Operation]:
     """All keys first. Zigzag: every rank's queries meet half of them; contiguous: the last rank's meet nearly all."""
     kernels = _whole(core, shard, shard.cp, backward)
     causal = _by_window(core, shard).get(True, [])
@@ -112,7 +109,7 @@ def _is_causal(operation: Operation) -> bool:
     return isinstance(operation.what, Attention) and operation.what.causal
 
 
-def _around(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation]:
+def _around(core: Heads, shard: Shard, backward: bool) -> list[Operation]:
     """The kernels of the ranks of a ring, each after the block that it needs has come."""
     ranks = shard.cp // shard.ulysses
     if ranks == 1:
@@ -123,7 +120,7 @@ def _around(core: CoreAttention, shard: Shard, backward: bool) -> list[Operation
     return _ring(core, shard, ranks, core.causal, backward)
 
 
-def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward: bool) -> list[Operation]:
+def _ring(core: Heads, shard: Shard, ranks: int, causal: bool, backward: bool) -> list[Operation]:
     """Step 0 meets the causal diagonal. Zigzag: every other step meets half of the block; contiguous: the last rank
     meets whole blocks, and the others wait for it.
 
@@ -153,7 +150,7 @@ def _ring(core: CoreAttention, shard: Shard, ranks: int, causal: bool, backward:
     return operations
 
 
-def _halo(core: CoreAttention, shard: Shard, window: int, backward: bool) -> list[Operation]:
+def _halo(core: Heads, shard: Shard, window: int, backward: bool) -> list[Operation]:
     """A window reaches only into the ranks just before: their last keys come, and backward returns gradients."""
     queries = shard.sequence_length * shard.ulysses // shard.cp
     block = _copies(core, shard) * core.kv_bytes(shard)
