@@ -108,16 +108,17 @@ def stage_state(
     plan, rule = workload.plan, state_rule(workload)
     sharers, expert_sharers = num_sharers(workload, num_gpus)
     total = StateBytes(0.0, 0.0, 0.0)
-    whole = Parameters()
+    whole = narrow = Parameters()
     for layer in layers:
         count = layer.parameters(shard)
         fraction = plan.zero3.fraction_of(layer.kind) if plan.zero == 3 else 1.0
         total += state_bytes(count.total - count.experts, rule, sharers, fraction)
         total += state_bytes(count.experts, rule, expert_sharers, fraction)
         whole += count
+        narrow += Parameters() if layer.wide else count
     total = StateBytes(total.parameters * part, total.gradients * part, total.optimizer * part)
-    narrow = _wide_parts(whole, workload, shard) + _copies(whole, workload, shard, rule)
-    copies = StateBytes(narrow, _unsent(whole, workload, rule), 0.0)
+    beside = _wide_parts(whole, narrow, workload, shard) + _copies(whole, narrow, workload, shard, rule)
+    copies = StateBytes(beside, _unsent(whole, workload, rule), 0.0)
     if plan.synchronisation.dense == "servers":  # which keep the optimizer's state
         total = StateBytes(total.parameters, total.gradients, 0.0)
     return _resident(total, workload) + copies + _tables(layers, workload, shard, num_gpus)
@@ -181,23 +182,25 @@ def num_sharers(workload: Workload, num_gpus: int) -> tuple[int, int]:
     return group, max(1, group * plan.tp // (plan.ep * plan.expert_tp))
 
 
-def _wide_parts(count: Parameters, workload: Workload, shard: Shard) -> float:
-    """Where matrices rest narrow, what embeddings, norms and biases need beyond as many bytes."""
+def _wide_parts(whole: Parameters, narrow: Parameters, workload: Workload, shard: Shard) -> float:
+    """Where matrices rest narrow, what embeddings, norms, biases and wide blocks need beyond as many bytes."""
     if workload.parameter_dtype != "fp8":
         return 0.0
-    return (shard.bytes - DTYPE_BYTES["fp8"]) * (count.embeddings + count.vectors)
+    return (shard.bytes - DTYPE_BYTES["fp8"]) * (whole.total - narrow.matrices - narrow.experts)
 
 
-def _copies(count: Parameters, workload: Workload, shard: Shard, rule: StateRule) -> float:
+def _copies(
+    whole: Parameters, narrow: Parameters, workload: Workload, shard: Shard, rule: StateRule
+) -> float:
     """Copies of parameters: fp8 ones beside wide ones, row-wise and column-wise; under ZeRO-3 a secondary shard."""
     if rule.zero == 3:
         group = workload.plan.zero3.secondary_group
-        return (count.total - count.experts) * shard.bytes / group if group is not None else 0.0
+        return (whole.total - whole.experts) * shard.bytes / group if group is not None else 0.0
     if not shard.low_precision:
         return 0.0
     ways = 2.0 if workload.plan.transposed_weights else 1.0
     ways -= workload.parameter_dtype == "fp8"  # one of them is the parameter itself
-    return ways * DTYPE_BYTES[shard.gemm_dtype] * (count.matrices + count.experts)
+    return ways * DTYPE_BYTES[shard.gemm_dtype] * (narrow.matrices + narrow.experts)
 
 
 def gathered_bytes(layers: Sequence[Layer], workload: Workload, shard: Shard) -> float:

@@ -139,6 +139,6 @@ def _narrowed(setting: Setting, layers: Sequence[Layer], count: float) -> list[O
     if not shard.low_precision or shard.casts_weights:
         return []
     if not setting.shards_parameters:
-        held = [layer.parameters(shard) for layer in layers]
+        held = [layer.parameters(shard) for layer in layers if not layer.wide]
         count = float(sum(one.matrices + one.experts for one in held))
     return cast("update", "weights", count, shard.gemm_dtype, shard)

@@ -138,7 +138,7 @@ class Setting(Choices):
     @cached_property
     def _placed(self) -> list[list[tuple[Layer, ...]]]:
         """Layers by [stage][chunk]."""
-        plan, layers = self.plan, self.workload.model.layers()
+        plan, layers = self.plan, self.workload.layers()
         speeds = () if self.view is None else self.view.speeds
         return chunks(layers, plan.pp, plan.vpp, plan.layers_per_stage, self.placement, speeds)
 

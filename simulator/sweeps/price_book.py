@@ -198,7 +198,7 @@ class PriceBook:
         if key not in self._layouts:
             placement = SCHEDULES[table.schedules[schedule]].placement(pp, vpp)
             split = table.plan(index).layers_per_stage
-            self._layouts[key] = layout(self.workload.model.layers(), placement, split)
+            self._layouts[key] = layout(self.workload.layers(), placement, split)
         return self._layouts[key]
 
     def _group_numbers(self, table: PlanTable, axes: tuple[str, ...]) -> dict[str, Ints]:

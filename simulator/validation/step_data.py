@@ -132,6 +132,9 @@ def plan_of(row: StepRow) -> dict[str, Any]:
         plan["recompute_modules"] = row.recompute_modules.split()
     if row.recompute_layers:
         plan["recompute_layers"] = row.number("recompute_layers")
+    if row.wide_ends:
+        first, last = row.wide_ends.split()
+        plan["wide_ends"] = {"first": int(first), "last": int(last)}
     plan["attention"] = row.attention
     if row.scaling:
         plan["scaling"] = row.scaling

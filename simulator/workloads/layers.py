@@ -118,7 +118,8 @@ class Layer:
 
     `width` is the number of elements per token that enter (0 for the embedding) and `out_width` that leave. Layers may
     have a `length` of their own (positions per sample; the sequence's if None); `carried` elements per sample go past
-    the layer, for those after it (what an encoder hands to decoders).
+    the layer, for those after it (what an encoder hands to decoders). Products of `wide` layers run in the activation
+    type, whatever the others do.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Layer:
     out_width: int
     length: int | None = None
     carried: int = 0
+    wide: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +137,7 @@ class Layer:
         object.__setattr__(self, "_hash", hash(self._fields()))
 
     def _fields(self) -> tuple[object, ...]:
-        shape = self.width, self.out_width, self.length, self.carried
+        shape = self.width, self.out_width, self.length, self.carried, self.wide
         return self.name, self.kind, self.modules, *shape
 
     def __hash__(self) -> int:
@@ -144,53 +146,57 @@ class Layer:
     def __reduce__(self) -> tuple[type[Layer], tuple[object, ...]]:
         return Layer, self._fields()  # hashes differ by process
 
+    def _seen(self, shard: Shard) -> Shard:
+        own = shard.at_length(self.length)
+        return own.widened() if self.wide else own
+
     def parameters(self, shard: Shard) -> Parameters:
         """Parameters on one GPU, after tensor (and expert) parallelism, before any ZeRO sharding."""
-        return _parameters(self, shard.at_length(self.length))
+        return _parameters(self, self._seen(shard))
 
     def forward(self, shard: Shard) -> tuple[Operation, ...]:
-        return _forward(self, shard.at_length(self.length))
+        return _forward(self, self._seen(shard))
 
     def backward(self, shard: Shard) -> tuple[Operation, ...]:
         """Input- and weight-gradient operations, without recomputation."""
-        return _backward(self, shard.at_length(self.length))
+        return _backward(self, self._seen(shard))
 
     def input_gradient(self, shard: Shard) -> tuple[Operation, ...]:
         """The part of backward that the layer before waits for (without recomputation)."""
-        return _split_backward(self, shard.at_length(self.length))[0]
+        return _split_backward(self, self._seen(shard))[0]
 
     def weight_gradient(self, shard: Shard) -> tuple[Operation, ...]:
         """The part of backward that may be put off: weight gradients, and the collectives that only they wait for."""
-        return _split_backward(self, shard.at_length(self.length))[1]
+        return _split_backward(self, self._seen(shard))[1]
 
     def postponed_bytes(self, shard: Shard) -> float:
         """Bytes that stay from the input gradient until the weight gradients: inputs and output gradients of GEMMs."""
-        return _postponed_bytes(self, shard.at_length(self.length))
+        return _postponed_bytes(self, self._seen(shard))
 
     def recompute(self, shard: Shard) -> tuple[Operation, ...]:
         """What is run again before backward, by `shard.recompute`."""
         if self.kind not in RECOMPUTED or shard.recompute == "none":
             return ()
-        return _recompute(self, shard.at_length(self.length))
+        return _recompute(self, self._seen(shard))
 
     def activation_bytes(self, shard: Shard) -> float:
         """Bytes kept on the GPU from forward to backward for one micro-batch (Korthikanti et al. 2022, section 4)."""
-        return _activation_bytes(self, shard.at_length(self.length)) - self.offloaded_bytes(shard)
+        return _activation_bytes(self, self._seen(shard)) - self.offloaded_bytes(shard)
 
     def offloaded_bytes(self, shard: Shard) -> float:
         """Bytes kept in host memory meanwhile."""
         if self.kind not in RECOMPUTED or not shard.offloaded:
             return 0.0
-        return shard.offloaded * _activation_bytes(self, shard.at_length(self.length))
+        return shard.offloaded * _activation_bytes(self, self._seen(shard))
 
     def touched_bytes(self, shard: Shard, passes: float) -> float:
         """Gradients, with their numbers, of the rows of its tables that so many micro-batches meet, each row once."""
-        own = shard.at_length(self.length)
+        own = self._seen(shard)
         return sum(module.touched_bytes(own, passes) for module in self.modules)
 
     def kept_tensors(self, shard: Shard) -> dict[str, float]:
         """Bytes of each tensor kept, by name; full recompute is ignored here."""
-        shard = shard.at_length(self.length)
+        shard = self._seen(shard)
         selective = self.kind in RECOMPUTED and shard.recompute == "selective"
         redone = [module for module in self.modules if selective and _is_recomputed(module, shard)]
         dropped = {module.name for module in redone if not module.keeps_output}
@@ -205,16 +211,25 @@ class Layer:
 
     def transient_bytes(self, shard: Shard) -> float:
         """What lives only while this layer runs backward: recomputed tensors, gradients in flight."""
-        return _transient_bytes(self, shard.at_length(self.length))
+        return _transient_bytes(self, self._seen(shard))
 
     def input_bytes(self, shard: Shard) -> float:
         """Bytes of the tensor that enters (what a pipeline stage receives), per GPU."""
-        return shard.at_length(self.length).norm_tokens * self.width * shard.bytes
+        return self._seen(shard).norm_tokens * self.width * shard.bytes
 
     def output_bytes(self, shard: Shard) -> float:
         """Bytes of the tensors that leave (what a pipeline stage sends), per GPU."""
         carried = shard.micro_batch * self.carried // (shard.tp if shard.sequence_parallel else 1)
-        return (shard.at_length(self.length).norm_tokens * self.out_width + carried) * shard.bytes
+        return (self._seen(shard).norm_tokens * self.out_width + carried) * shard.bytes
+
+
+@lru_cache(maxsize=64)
+def with_wide_ends(layers: tuple[Layer, ...], first: int, last: int) -> tuple[Layer, ...]:
+    """The same layers with so many blocks at the beginning and at the end `wide`; equal ones stay one object."""
+    blocks = [place for place, layer in enumerate(layers) if layer.kind == "block"]
+    ends = {*blocks[:first], *blocks[len(blocks) - last :]}
+    wide = {layer: replace(layer, wide=True) for layer in {layers[place] for place in ends}}
+    return tuple(wide[layer] if place in ends else layer for place, layer in enumerate(layers))
 
 
 def _up_to_last_kept(layer: Layer, shard: Shard) -> tuple[Module, ...]:

@@ -113,6 +113,13 @@ class Experts(Description):
     )
 
 
+class WideEnds(Description):
+    """Blocks at the ends of the model whose products run in the activation type beside narrower ones."""
+
+    first: int = Field(default=0, ge=0, description="Blocks at the beginning.")
+    last: int = Field(default=0, ge=0, description="Blocks at the end.")
+
+
 class Offload(Description):
     """What is kept in host memory or on the host's disks instead of on the GPU."""
 
@@ -275,6 +282,10 @@ class Plan(Named):
         default=None,
         description="How fp8 tensors are scaled: by what earlier steps found, by their own largest value, by that of "
         "every row (torchao's rowwise), or by block; delayed for fp8 and block for mxfp8 and nvfp4 if left out.",
+    )
+    wide_ends: WideEnds = Field(
+        default=WideEnds(),
+        description="Blocks whose products stay in the activation type where others are fp8, mxfp8 or nvfp4.",
     )
     offload: Offload = Field(default=Offload(), description="What is kept off the GPU.")
     table_memory: Literal["hbm", "host", "near_memory"] = Field(

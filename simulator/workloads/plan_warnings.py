@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from simulator.workloads.fully_sharded import FullySharded
-from simulator.workloads.plan import Experts
+from simulator.workloads.plan import Experts, WideEnds
 from simulator.workloads.synchronisation import Synchronisation
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ def warn_offload(workload: Workload, flash: str | None, num_gpus: int) -> Warnin
 
 
 def warn_scaling(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:
-    """Wide GEMMs need no scales."""
+    """Wide GEMMs need no scales, and all blocks have them."""
     if workload.plan.scaling is not None and workload.precision not in ("fp8", "mxfp8", "nvfp4"):
         yield "plan.scaling", f"has no effect with precision {workload.precision}"
+    if workload.plan.wide_ends != WideEnds() and workload.precision not in ("fp8", "mxfp8", "nvfp4"):
+        yield "plan.wide_ends", f"has no effect with precision {workload.precision}"
 
 
 def warn_experts(workload: Workload, flash: str | None, num_gpus: int) -> Warnings:

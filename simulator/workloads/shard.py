@@ -111,6 +111,10 @@ class Shard:
         """The same with samples of so many positions, all of one document; as it is if None."""
         return self if length is None else _at_length(self, length)
 
+    def widened(self) -> Shard:
+        """The same with products in the activation type."""
+        return _widened(self)
+
     @property
     def tokens(self) -> int:
         """Tokens of a micro-batch on this GPU outside the sequence-parallel regions."""
@@ -175,6 +179,11 @@ def _restored(values: dict[str, Any]) -> Shard:
 
 NAMES = [one.name for one in fields(Shard) if one.init]
 VALUES = attrgetter(*NAMES)
+
+
+@lru_cache(maxsize=256)
+def _widened(shard: Shard) -> Shard:
+    return replace(shard, gemm_dtype=shard.dtype)
 
 
 @lru_cache(maxsize=256)

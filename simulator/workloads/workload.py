@@ -10,7 +10,7 @@ import simulator.workloads.models  # noqa: F401  registers the families
 from simulator.description.base import Named
 from simulator.description.faults import raise_if_any
 from simulator.workloads.data import Data, documents_of, rows_of
-from simulator.workloads.layers import Shard
+from simulator.workloads.layers import Layer, Shard, with_wide_ends
 from simulator.workloads.model import FAMILIES, Model
 from simulator.workloads.operators import DTYPE_BYTES
 from simulator.workloads.packing import Row, attended, counted
@@ -109,6 +109,11 @@ class Workload(Named):
             return self.global_batch * self.model.flops(self.sequence_length)
         sequences = [attended(row, self.data.mask) for row in self.rows]
         return self.model.flops(self.tokens, counted(length for row in sequences for length in row))
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The model's layers, of which the plan may keep some in a wider type than others."""
+        layers, ends = self.model.layers(), self.plan.wide_ends
+        return with_wide_ends(layers, ends.first, ends.last) if ends.first or ends.last else layers
 
     @property
     def activation_dtype(self) -> str:

@@ -21,7 +21,11 @@ from simulator.workloads.plan_checks.degrees import (
 )
 from simulator.workloads.plan_checks.documents import check_data, check_dealing
 from simulator.workloads.plan_checks.faults import Faults
-from simulator.workloads.plan_checks.number_formats import check_parameter_type, check_scaling
+from simulator.workloads.plan_checks.number_formats import (
+    check_parameter_type,
+    check_scaling,
+    check_wide_ends,
+)
 from simulator.workloads.plan_checks.pipeline import check_layers, check_schedule, check_side_by_side
 from simulator.workloads.plan_checks.recomputation import check_recompute
 from simulator.workloads.plan_checks.replicas import check_replicas, check_synchronisation
@@ -59,6 +63,7 @@ WORKLOAD_CHECKS: tuple[Check, ...] = (
     check_synchronisation,
     check_tables,
     check_scaling,
+    check_wide_ends,
     check_parameter_type,
     check_order,
     check_recompute,

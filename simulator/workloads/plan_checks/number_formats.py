@@ -18,6 +18,16 @@ def check_scaling(workload: Workload) -> Faults:
         yield "plan.scaling", f"{precision} is scaled by block, not {scaling}"
 
 
+def check_wide_ends(workload: Workload) -> Faults:
+    """No more blocks at the ends than there are."""
+    ends, blocks = workload.plan.wide_ends, workload.model.num_blocks
+    if ends.first + ends.last > blocks:
+        yield (
+            "plan.wide_ends",
+            f"{ends.first} first and {ends.last} last blocks, but the model has {blocks} blocks",
+        )
+
+
 def check_parameter_type(workload: Workload) -> Faults:
     """Narrow parameters rest where GEMMs read them as they are, which sharded ones do not."""
     plan = workload.plan
