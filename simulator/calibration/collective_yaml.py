@@ -21,6 +21,8 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
     lines += [f"{key}: {getattr(calibration, key)}" for key in ("library", "architecture", "interconnect")]
     if calibration.gpus:
         lines.append(f"gpus: [{', '.join(calibration.gpus)}]")
+    if calibration.nics:
+        lines.append(f"nics: [{', '.join(calibration.nics)}]")
     if calibration.scale_up_bandwidth is not None:
         lines.append(f"scale_up_bandwidth: {calibration.scale_up_bandwidth / 1e9:g} GB/s")
     if calibration.transferred_from is not None:
@@ -40,6 +42,8 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
         lines.append(f"tuner: {_tuner(calibration.tuner)}")
     if calibration.crowding:
         lines.append(f"crowding: {digits(calibration.crowding)}")
+    if calibration.network_overlap != 1.0:
+        lines.append(f"network_overlap: {digits(calibration.network_overlap)}")
     if calibration.in_network_min_ranks != 2:
         lines.append(f"in_network_min_ranks: {calibration.in_network_min_ranks}")
     if calibration.network_rings is not None:

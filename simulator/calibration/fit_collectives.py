@@ -28,6 +28,7 @@ BOUNDS = {
     "overlap": (0.5, 4.0),
     "local": (0.05, 5.0),
     "crowding": (0.05, 4.0),
+    "network_overlap": (0.5, 4.0),
 }
 """Parameter name → range in which it is sought."""
 
@@ -70,7 +71,9 @@ def between_nodes(path: Path) -> bool:
     """
     if path[-2:] == ("ll", "network_trips") or path[1:2] + path[-1:] == ("ring", "network_base"):
         return False
-    return path[0] == "algorithms" and path[1] in ("ring", "tree", "in_network") and path[-1] in BETWEEN
+    if path[0] == "algorithms":
+        return path[1] in ("ring", "tree", "in_network") and path[-1] in BETWEEN
+    return path == ("network_overlap",)
 
 
 def fit_calibration(start: CollectiveCalibration, leave_out_ranks: int | None = None) -> Fit:
@@ -160,6 +163,8 @@ def free_parameters(calibration: CollectiveCalibration, fitted: Match) -> dict[P
         for name in ("scale_up", "nic", "local"):
             found["operations", op, name] = getattr(factors, name) or 0.0
     found["crowding",] = calibration.crowding
+    if calibration.network_overlap != 1.0:
+        found["network_overlap",] = calibration.network_overlap
     return {path: value for path, value in found.items() if value > 0.0 and fitted(path)}
 
 

@@ -20,6 +20,7 @@ REACHED = {
     "aws-p5-1node": 0.07,
     "aws-p5-2nodes": 0.08,
     "gcp-a3mega-2nodes": 0.05,
+    "gcp-a3high-2nodes": 0.05,
     "bekman-a100-4nodes": 0.10,
     "nccl-1244-h20-2nodes": 0.04,
     "nccl-tests-232-h100-2nodes": 0.10,

@@ -104,8 +104,9 @@ def cost_of(
 ) -> CollectiveCost:
     """The cost of one movement at given rates.
 
-    Time = base + (hops^q + transfer^q)^(1/q), q = 1 across nodes. The transfer time is what the busiest link
-    needs at its achieved rate; everything else counts as latency, during which no link is held.
+    Time = base + (hops^q + transfer^q)^(1/q), q of the protocol in a node, of the library across nodes. The
+    transfer time is what the busiest link needs at its achieved rate; everything else counts as latency, during
+    which no link is held.
     """
     scale_up, nic = loads(movement.pattern, group)
     crowd = max(1.0, group.ranks_per_node / 2) ** -library.crowding
@@ -127,7 +128,10 @@ def cost_of(
     network_hop = rates.network_hop + rates.network_trips * group.hop_latency
     hops = movement.steps * hop + movement.network_steps * network_hop
     base = rates.base + (rates.network_base if group.num_nodes > 1 else 0.0)
-    exposed = combined(hops, transfer, rates.overlap if group.num_nodes == 1 else 1.0) - transfer
+    exposed = (
+        combined(hops, transfer, rates.overlap if group.num_nodes == 1 else library.network_overlap)
+        - transfer
+    )
     return CollectiveCost(
         algorithm=algorithm,
         protocol=protocol,

@@ -42,7 +42,7 @@ class Protocol(Description):
         default=1.0,
         gt=0.0,
         description="Exponent q of (hops^q + transfer^q)^(1/q) on one node: 1 adds the two, more hides the "
-        "shorter one, less lets them hinder each other. Across nodes they add.",
+        "shorter one, less lets them hinder each other. Across nodes `network_overlap` counts.",
     )
 
 
@@ -69,6 +69,11 @@ class CollectiveCalibration(Named):
     gpus: tuple[str, ...] = Field(
         default=(), description="GPUs (catalogue names) it is taken for before others of the architecture."
     )
+    nics: tuple[str, ...] = Field(
+        default=(),
+        description="NICs (catalogue names) whose nodes take it before all others; where any are named, nodes with "
+        "other NICs take it last.",
+    )
     scale_up_bandwidth: BytesPerSecond | None = Field(
         default=None, description="Per GPU and direction on the measured machine; null where there was none."
     )
@@ -92,6 +97,12 @@ class CollectiveCalibration(Named):
         ge=0.0,
         description="A rank's share of the paths inside a node falls with (ranks per node / 2)^-crowding: 0 "
         "behind a switch, above it where ranks share a PCIe root that the node file does not describe.",
+    )
+    network_overlap: float = Field(
+        default=1.0,
+        gt=0.0,
+        description="Exponent q of (hops^q + transfer^q)^(1/q) across nodes: 1 adds the two; more where messages wait "
+        "for a receiver to wake while their sender streams on (TCP on the host's cores).",
     )
     network_rings: int | None = Field(
         default=None,

@@ -10,7 +10,6 @@ from simulator.description import catalogue
 from simulator.description.loading import load
 
 if TYPE_CHECKING:
-    from simulator.hardware.gpu import GPU
     from simulator.hardware.node import Node
 
 GENERATIONS = {
@@ -40,9 +39,9 @@ def load_calibration(name: str) -> CollectiveCalibration:
 def library_for(node: Node, name: str | None = None) -> CollectiveCalibration:
     """The calibration called `name`, or else the nearest one to the node's GPU and interconnect.
 
-    Nearest: lists the GPU by name; then fewest generations apart; then of the same interconnect; then measured
-    rather than transferred. Rates are fractions of link bandwidth, so they scale with the datasheet, and latencies
-    stay. What was not measured on the architecture and interconnect says so in `transferred_from`.
+    Nearest: lists the NIC by name; then the GPU; then fewest generations apart; then of the same interconnect; then
+    measured rather than transferred. Rates are fractions of link bandwidth, so they scale with the datasheet, and
+    latencies stay. What was not measured on the architecture and interconnect says so in `transferred_from`.
     Raises ValueError for an architecture that no library runs on.
     """
     if name is not None:
@@ -61,7 +60,7 @@ def library_for(node: Node, name: str | None = None) -> CollectiveCalibration:
         raise ValueError(
             f"no {library} calibration can stand in for {gpu.architecture} GPUs joined by {kind}"
         )
-    nearest = min(usable, key=lambda c: _distance(c, gpu, kind))
+    nearest = min(usable, key=lambda c: _distance(c, node))
     if nearest.architecture == gpu.architecture and (nearest.interconnect == kind or kind == "none"):
         return nearest
     return nearest.model_copy(
@@ -74,16 +73,16 @@ def library_for(node: Node, name: str | None = None) -> CollectiveCalibration:
     )
 
 
-def _distance(
-    calibration: CollectiveCalibration, gpu: GPU, kind: str
-) -> tuple[bool, int, bool, bool, int, str]:
-    """How far a calibration is from a GPU; smaller is nearer. Of equals the older one, then by name."""
-    order = GENERATIONS[calibration.library]
+def _distance(calibration: CollectiveCalibration, node: Node) -> tuple[int, bool, int, bool, bool, int, str]:
+    """How far a calibration is from a node; smaller is nearer. Of equals the older one, then by name."""
+    gpu, order = node.gpu, GENERATIONS[calibration.library]
     steps = order.index(calibration.architecture) - order.index(gpu.architecture)
+    named = node.nic is not None and node.nic.name in calibration.nics
     return (
+        0 if named else 2 if calibration.nics else 1,
         gpu.name not in calibration.gpus,
         abs(steps),
-        calibration.interconnect != kind,
+        calibration.interconnect != node.interconnect.kind,
         calibration.transferred_from is not None,
         steps,
         calibration.name,

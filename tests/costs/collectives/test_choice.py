@@ -87,6 +87,15 @@ def test_halving_doubling_across_nodes_is_as_wide_as_a_ring_in_logarithmic_steps
     assert seconds("all_reduce", size, group(nodes, nodes), library) == pytest.approx(expected, rel=1e-12)
 
 
+def test_a_wait_that_streaming_hides_costs_what_is_longer_of_the_two() -> None:
+    shape, wait = group(16, 2, hop_latency=1e-3), 1e-3 + 15 * ALPHA  # 14 hops within nodes, one between
+    for size in (1e6, 1e8, 1e10):
+        transfer = 15 / 16 * size / (BANDWIDTH / 4)
+        hidden = seconds("all_gather", size, shape, plain(network_overlap=2.0))
+        assert hidden == pytest.approx((wait**2 + transfer**2) ** 0.5, rel=1e-9)
+        assert seconds("all_gather", size, shape, plain()) == pytest.approx(wait + transfer, rel=1e-9)
+
+
 def test_halving_doubling_on_twelve_ranks_folds_and_ends() -> None:
     library = plain().forced("all_reduce", "halving_doubling")
     size = 1e9

@@ -57,6 +57,8 @@ def test_every_node_of_the_catalogue_gets_a_calibration_that_says_if_it_was_meas
     [
         ("dgx-a100", "nccl-a100-nvswitch", None),
         ("dgx-h100", "nccl-h100-nvswitch", None),
+        ("gcp-a3-mega", "nccl-h100-nvswitch", None),
+        ("gcp-a3-high", "nccl-h100-tcpx", None),  # its NIC is named there
         ("hgx-h200", "nccl-h100-nvswitch", None),
         ("hgx-b200", "nccl-b200-nvswitch", None),
         ("gb200-nvl72", "nccl-gb200-nvl", None),
