@@ -157,7 +157,8 @@ class SoftwareProfile(Named):
         default=False,
         description="tensor parallelism is PyTorch's: autograd keeps gathered inputs for weight gradients (Megatron "
         "gathers them again), tokens are copied after a gather and before a reduction, nothing runs beside the sum of "
-        "input gradients, and pieces travel through symmetric memory",
+        "input gradients, and pieces travel through symmetric memory; so is ring attention, whose keys are gathered "
+        "first and whose sums are fp32",
     )
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     unpads_attention: bool = Field(

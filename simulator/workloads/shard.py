@@ -39,7 +39,7 @@ class Shard:
     to end. `recompute` is none, selective or full; selective reruns the
     modules whose group is in `recompute_groups`, full all of them, or those up to the last tensor that backward asks
     for (`recompute_stops_early`). `tp_overlap`: none, backward (collectives beside GEMMs of backward)
-    or pipelined (GEMMs also cut into pieces). `dtensor`: tensor parallelism as PyTorch has it.
+    or pipelined (GEMMs also cut into pieces). `dtensor`: tensor and context parallelism as PyTorch has them.
     `separate_head`: the head is on another stage than the embedding, so
     that tied weights exist twice.
 

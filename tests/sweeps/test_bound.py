@@ -126,7 +126,9 @@ def check_bounds(scenario: tuple[Any, Any, Any], library: Any = LIBRARY) -> None
 
 
 @pytest.mark.parametrize("overlap", [False, True, "pipelined"])
-@pytest.mark.parametrize("plan", [{"zero": 3}, {"pp": 2, "zero": 1}, {"pp": 2, "scaling": "row"}])
+@pytest.mark.parametrize(
+    "plan", [{"zero": 3}, {"pp": 2, "zero": 1}, {"pp": 2, "scaling": "row"}, {"cp": 8, "tp": 1}]
+)
 def test_bound_holds_for_wide_ends_and_for_tensors_as_pytorch_has_them(
     plan: dict[str, Any], overlap: bool | str
 ) -> None:
@@ -135,7 +137,8 @@ def test_bound_holds_for_wide_ends_and_for_tensors_as_pytorch_has_them(
     groups[0]["node"]["gpu"]["dense_peak"] |= {"fp8": 624e12}
     machine = type(machine).model_validate({"name": "narrow", "groups": groups, "fabric": machine.fabric})
     ends = {"first": 1, "last": 2}
-    plan = plan | {"tp": 2, "sequence_parallel": True, "overlap": {"tp": overlap}, "wide_ends": ends}
+    plan = {"tp": 2, "overlap": {"tp": overlap}, "wide_ends": ends} | plan
+    plan["sequence_parallel"] = plan["tp"] > 1
     job = workload(layers=8, attention="flash", **plan).model_copy(update={"precision": "fp8"})
     check_bounds((machine, job, software(dtensor=True)))
 

@@ -113,3 +113,36 @@ def test_scales_by_row_are_multiplied_in_by_kernels_of_backward():
     assert all(isinstance(o.what, MemoryBound) for o in inputs)
     wide = replace(shard, gemm_dtype="bf16")
     assert not labelled(BLOCK.backward(wide), ".rescale_weight_gradient")
+
+
+RING = Shard(micro_batch=2, sequence_length=256, cp=4, dtensor=True)
+QUERIES = 2.0 * 2 * 64 * 256  # bytes of the queries of a rank's tokens, of all heads
+
+
+def core(operations):
+    return [o for o in operations if o.label.startswith("core_attention")]
+
+
+def test_ring_attention_gathers_keys_of_every_query_head_once_and_merges_in_fp32():
+    grouped = Llama(**SHAPES, kv_heads=4, ffn=512).layers()[1]  # torchtitan repeats keys before
+    operations = core(grouped.forward(RING))
+    assert counted(operations) == ["gather"] + ["forward"] + 3 * ["forward", "merge"] + ["narrow"]
+    assert operations[0].what.size == 4 * 2 * QUERIES and not operations[0].asynchronous
+    (merge,) = {o.what for o in labelled(operations, ".merge")}
+    assert (merge.bytes_read, merge.bytes_written) == (3 * QUERIES, 2 * QUERIES)
+    flops = sum(o.what.flops for o in labelled(operations, ".forward"))
+    assert flops == sum(
+        o.what.flops for o in labelled(grouped.forward(replace(RING, dtensor=False)), "attention.forward")
+    )
+
+
+def test_sums_of_key_gradients_go_all_the_way_round_in_fp32():
+    operations = core(BLOCK.backward(RING))
+    steps = [what for step in range(4) for what in ("backward", "sum_gradients", str(step))]
+    assert counted(operations) == ["gather", *steps, "narrow"]
+    sent = [o for o in operations if isinstance(o.what, Collective) and o.what.op == "shift"]
+    assert {(o.what.size, o.what.dtype, o.asynchronous) for o in sent} == {(2 * 2 * QUERIES, "fp32", False)}
+
+
+def counted(operations):
+    return [o.label.rpartition(".")[2] for o in operations]

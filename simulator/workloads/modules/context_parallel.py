@@ -12,7 +12,7 @@ from math import ceil
 
 from simulator.workloads.modules.heads import Heads
 from simulator.workloads.operation import Operation
-from simulator.workloads.operators import Attention, Collective, MemoryBound
+from simulator.workloads.operators import DTYPE_BYTES, Attention, Collective, MemoryBound
 from simulator.workloads.shard import Shard
 
 
@@ -52,6 +52,11 @@ def context_buffers(core: Heads, shard: Shard) -> float:
     if shard.context_exchange == "all_gather" or shard.attention == "unfused":
         return 2 * core.kv_bytes(shard) * shard.cp
     exchanged_heads = core.qkv_elements(shard) * shard.bytes if shard.ulysses > 1 else 0.0
+    if (
+        shard.dtensor and shard.ulysses < shard.cp
+    ):  # gathered, and sums of gradients: old, new, and one that arrives
+        gathered = shard.cp / shard.ulysses * shard.bytes
+        return exchanged_heads + _repeated_elements(core, shard) * (gathered + 3 * DTYPE_BYTES["fp32"])
     blocks = (
         4 if shard.ulysses < shard.cp else 0
     )  # the one in use and the one that arrives, and their gradients
@@ -117,6 +122,8 @@ def _around(core: Heads, shard: Shard, backward: bool) -> list[Operation]:
     longest = max(length for length, _ in shard.sequences)
     if core.window is not None and core.window < longest:
         return _halo(core, shard, core.window, backward)
+    if shard.dtensor:
+        return _gathered_ring(core, shard, ranks, core.causal, backward)
     return _ring(core, shard, ranks, core.causal, backward)
 
 
@@ -148,6 +155,46 @@ def _ring(core: Heads, shard: Shard, ranks: int, causal: bool, backward: bool) -
         add = MemoryBound("add", 2 * message, message)
         operations.append(Operation(f"{name}.sum_gradients", add, waits_for=(f"{name}.ring.{steps - 1}",)))
     return operations
+
+
+def _gathered_ring(core: Heads, shard: Shard, ranks: int, causal: bool, backward: bool) -> list[Operation]:
+    """PyTorch's ring (torch.distributed.tensor.experimental): blocks are met one by one, but all come at once.
+
+    Keys and values, of every head (torchtitan repeats them before), are gathered first. Results are merged in fp32;
+    backward adds up gradients in fp32 and passes those of keys and values on after every block. In compiled code a
+    collective is awaited where it starts.
+    """
+    name, steps = core.name, ranks if shard.ring_steps is None else min(ranks, shard.ring_steps)
+    wide = DTYPE_BYTES["fp32"] / shard.bytes
+    keys = _repeated_elements(core, shard) * shard.bytes
+    result = core.output_bytes(shard)
+    gather = Collective("all_gather", _ring_axis(shard), ranks * keys, shard.dtype)
+    operations = [Operation(f"{name}.gather", gather)]
+    halved = causal and shard.context_layout == "zigzag"
+    for step in range(steps):
+        part = 2 if step and halved else 1
+        sizes = [(count, length // ranks, length // ranks // part) for length, count in shard.sequences]
+        kernel = core.kernel(shard, sizes, causal and step == 0, backward, cut=shard.ulysses)
+        operations.append(Operation(kernel.label, kernel.what, useful=float(part)))
+        if backward:
+            sums, rows = (
+                keys + result,
+                result + keys / part,
+            )  # gradients of queries are as large as the result
+            add = MemoryBound("add", wide * sums + rows, wide * sums, kernels=3)
+            send = Collective("shift", _ring_axis(shard), wide * keys, "fp32")
+            operations += [Operation(f"{name}.sum_gradients", add), Operation(f"{name}.ring.{step}", send)]
+        elif step:
+            merge = MemoryBound("add", (1 + wide) * result, wide * result)
+            operations.append(Operation(f"{name}.merge", merge))
+    narrow = (keys + result) if backward else result
+    operations.append(Operation(f"{name}.narrow", MemoryBound("copy", wide * narrow, narrow)))
+    return operations
+
+
+def _repeated_elements(core: Heads, shard: Shard) -> float:
+    """Keys and values of the tokens on this GPU, one for each query head."""
+    return float(shard.tokens * core.num_heads(shard) * (core.head_dim + core.head_dim_v))
 
 
 def _halo(core: Heads, shard: Shard, window: int, backward: bool) -> list[Operation]:
