@@ -194,7 +194,6 @@ BytesPerSecond = Annotated[float, *_quantity(BYTES_PER_SECOND)]
 FlopsPerSecond = Annotated[float, *_quantity(FLOPS_PER_SECOND)]
 Seconds = Annotated[float, *_quantity(SECONDS)]
 Watts = Annotated[float, *_quantity(WATTS)]
-Joules = Annotated[float, *_quantity(JOULES)]
 Hertz = Annotated[float, *_quantity(HERTZ)]
 Dollars = Annotated[float, *_quantity(DOLLARS)]
 

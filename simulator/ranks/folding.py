@@ -8,7 +8,7 @@ equitable, so every member of a colour sees the same rates at all times and simu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,10 +48,6 @@ class Folding:
     def representatives(self) -> Ints:
         """The lowest rank of each class."""
         return np.unique(self.rank_class, return_index=True)[1]
-
-    def group_class_of_rank(self, layer: str, rank: int) -> Sequence[int]:
-        members = self.layers[layer].members
-        return [int(self.group_class[layer][g]) for g in np.nonzero((members == rank).any(axis=1))[0]]
 
     def draws(self, layer: str) -> dict[int, list[tuple[int, float]]]:
         """Per group class: (link class, amount that all groups of the class together draw on one link of it)."""
