@@ -101,7 +101,7 @@ def _faults(
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         yield _union_fault(kind, context, path, node, owner, tree)
     else:
-        yield fault_at(node.place, key, message_for(kind, item["msg"], context, node))
+        yield fault_at(node.place, key, message_for(kind, item["msg"], context, _written(node)))
 
 
 def _at(tree: Mapping, path: tuple[str, ...]) -> tuple[Node, Place]:
@@ -168,9 +168,8 @@ _NEEDS = {
 _NEEDED = {kind: what for what, kinds in _NEEDS.items() for kind in kinds}
 
 
-def message_for(kind: str, message: str, context: Any, node: Node) -> str:
-    """What is wrong with a value, in our words where pydantic's are about Python."""
-    value = _written(node)
+def message_for(kind: str, message: str, context: Any, value: str) -> str:
+    """What is wrong with a value, as it is written, in our words where pydantic's are about Python."""
     if kind in ("value_error", "assertion_error"):
         return str(context.get("error", message))
     if kind in ("literal_error", "enum"):

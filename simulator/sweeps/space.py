@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from simulator.description.faults import raise_if_any, suggestion
+from simulator.description.faults import raise_if_any, shown, suggestion
+from simulator.description.validation import message_for
 from simulator.program.schedules import SCHEDULES
 from simulator.sweeps.plan_table import COLUMNS, LAYOUTS, RECOMPUTE, SEARCHED, PlanTable, layers_per_stage
 from simulator.workloads.plan import Plan
@@ -53,12 +54,21 @@ def space_of_values(values: Mapping[str, Sequence[Any]]) -> Space:
         if name not in Plan.model_fields:
             faults.append((written, f"is no key of a plan{suggestion(name, Plan.model_fields)}"))
             continue
-        annotation: Any = Plan.model_fields[name].annotation
+        info = Plan.model_fields[name]
+        annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         try:
             found = [adapter.validate_python(value) for value in given]
         except ValidationError as error:
-            faults.append((written, error.errors()[0]["msg"]))
+            first = error.errors()[0]
+            value = shown(str(first["input"]))
+            faults.append((written, message_for(first["type"], first["msg"], first.get("ctx", {}), value)))
+            continue
+        unknown = [value for value in found if name == "schedule" and value not in (None, *SCHEDULES)]
+        if unknown:
+            known = ", ".join(sorted(SCHEDULES))
+            hint = suggestion(unknown[0], SCHEDULES)
+            faults.append((written, f"unknown schedule {shown(unknown[0])}{hint} (searched are {known})"))
             continue
         (searched if name in SEARCHED else others)[name] = found
     raise_if_any(faults)

@@ -59,6 +59,9 @@ def test_search_without_a_plan_that_fits_exits_with_1(design: Path) -> None:
     [
         (["search", *DESIGN, "--try", "plan.recomput=full"], "did you mean"),
         (["search", *DESIGN, "--try", "plan.tp"], "needs the form"),
+        (["search", *DESIGN, "--try", "plan.tp=0"], "plan.tp: must be greater than 0 (is 0)"),
+        (["search", *DESIGN, "--try", "plan.micro_batch=x"], "plan.micro_batch: needs a whole number, not x"),
+        (["search", *DESIGN, "--try", "plan.schedule=1f2b"], "unknown schedule 1f2b; did you mean 1f1b?"),
         (["search", *DESIGN, "--objective", "speed"], "unknown objective"),
         (["search", *DESIGN, "--constraint", "mfu"], "needs the form"),
         (["solve", *DESIGN, "--vary", "cluster.node.nic.bandwidht", "--until", "mfu>=0.1"], "did you mean"),
