@@ -17,7 +17,8 @@ from simulator.program.units import Unit
 from simulator.workloads.operators import DTYPE_BYTES, Collective
 
 WHOLE = 2
-"""Units whose gradients may be whole at a time: the next waits until one of them is summed (FSDP, ZeRO-3)."""
+"""Units whose gradients may be whole at a time: the next waits until one of them is summed (FSDP; DeepSpeed's two
+buffers)."""
 
 
 @dataclass(slots=True)

@@ -208,7 +208,7 @@ class Step:
             key = (content.chunk, position, micro_batch)
             if direction in ("backward", "input gradient") and setting.offloads_activations:
                 needs += self.host.fetch_activations(key, unit.layers, self.history, micro_batch)
-            if reduce and setting.shards_parameters:
+            if reduce and setting.reduces_each_micro_batch:
                 needs += self.gradients.room()
             copies = copies_of(setting, unit, arrives, reduce)
             ran = self.rank.run(
@@ -229,7 +229,7 @@ class Step:
             if reduce:
                 after = [last] if last >= 0 else []
                 ends = self._reduce(unit, after, micro_batch, action in self.final)
-                if ran is not None and setting.shards_parameters:
+                if ran is not None and setting.reduces_each_micro_batch:
                     self.gradients.hold(unit, *ran, ends)
         if last >= 0:
             self._last = last

@@ -217,7 +217,8 @@ class Grid:
         if axis == "dp_cp":
             return plane
         stage = np.moveaxis(plane.reshape(tp, pp, dp * cp), 0, -1)
-        blocks = stage.reshape(pp, self.size("edp"), self.ep, self.expert_tp)
+        split = self.expert_tp * self.tp_x * self.tp_z  # experts know tp alone, other layers all of it
+        blocks = stage.reshape(pp, self.size("edp"), self.ep, split)
         if axis in EXPERT_AXES:
             return np.moveaxis(blocks, EXPERT_AXES.index(axis) + 1, -1).reshape(-1, self.size(axis))
         raise KeyError(axis)

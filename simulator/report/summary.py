@@ -11,6 +11,7 @@ from simulator.results.sensitivity import gains
 
 if TYPE_CHECKING:
     from simulator.results.prediction import Prediction
+    from simulator.workloads.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,17 @@ def plan_line(prediction: Prediction) -> str:
     """The plan in one line; what is at its simplest setting is left out."""
     workload, setting = prediction.workload, prediction.built.setting
     plan = workload.plan
-    degrees = {"tp": plan.tp, "pp": plan.pp, "vpp": plan.vpp, "cp": plan.cp, "ep": plan.ep}
-    parts = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    degrees = ("tp", "tp_x", "tp_z", "pp", "vpp", "cp", "ep")
+    parts = [f"{name} {getattr(plan, name)}" for name in degrees if getattr(plan, name) > 1]
     if plan.stages:
         parts.append("stages " + " | ".join(f"tp {stage.tp} dp {stage.dp}" for stage in plan.stages))
     else:
         parts.append(f"dp {setting.grid.dp}")
     if plan.zero:
-        parts.append(f"zero {plan.zero}")
+        groups = plan.zero3.shard_group
+        parts.append(f"zero {plan.zero}" + (f" in groups of {groups}" if groups is not None else ""))
+    if plan.synchronisation.scheme != "bsp":
+        parts.append(f"synchronisation {plan.synchronisation.scheme}")
     parts.append(f"micro-batch {plan.micro_batch} × {setting.num_micro_batches}")
     if plan.pp > 1:
         parts.append(plan.schedule_name)
@@ -51,7 +55,22 @@ def plan_line(prediction: Prediction) -> str:
         parts.append("sequence parallel")
     if plan.recompute != "none":
         parts.append(f"recompute {plan.recompute}")
+    if plan.cp > 1:
+        parts.append(f"context exchange {plan.context_exchange}")
+    parts += _offloaded(plan)
     return " · ".join([*parts, f"{setting.shard.attention} attention", workload.precision, plan.software])
+
+
+def _offloaded(plan: Plan) -> list[str]:
+    """What waits in host memory or on disks."""
+    offload = plan.offload
+    parts = (
+        []
+        if offload.optimizer == "none"
+        else [f"optimizer on {offload.optimizer_tier} ({offload.optimizer})"]
+    )
+    parts += [] if offload.parameters == "none" else [f"parameters on {offload.parameters}"]
+    return parts + ([f"{offload.activations:.0%} of activations on host"] if offload.activations else [])
 
 
 def unsharding_line(prediction: Prediction) -> str | None:

@@ -134,8 +134,10 @@ def test_kept_parameters_are_freed_at_the_end_of_the_step() -> None:
     assert sum(c.amount for c in changes if c.kind == "gathered parameters") == pytest.approx(0.0, abs=1.0)
 
 
-def test_gradients_of_at_most_two_layers_are_whole_and_none_is_left() -> None:
-    built, _, _ = run(3)
+@pytest.mark.parametrize("zero", [2, 3])
+def test_gradients_of_at_most_two_units_are_whole_and_none_is_left(zero: int) -> None:
+    job = workload(layers=LAYERS, global_batch=24, zero=zero)
+    built = build(cluster(2, 4, 4), job, software(), LIBRARY)
     units = sorted(sizes(built))
     levels = held(built, "whole gradients")
     # bf16 as backward makes them, fp32 as they are summed
@@ -219,3 +221,21 @@ def test_a_host_that_prepares_gathers_and_reductions_adds_its_time_to_each() -> 
         seconds.append(execute(build(machine, job, changed, library).program).makespan)
     units, micro_batches = 6, 2
     assert seconds[1] - seconds[0] == pytest.approx((3 * units - 1) * micro_batches * 1e-3, rel=1e-9)
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_zero_2_scatters_gradients_after_each_micro_batch_and_zero_1_after_the_last(pp: int) -> None:
+    batches, ranks = 3, 8 // pp
+    sent: dict[int, float] = {}
+    kept: dict[int, float] = {}
+    for zero in (1, 2):
+        job = workload(layers=LAYERS, global_batch=batches * ranks, zero=zero, pp=pp)
+        assert job.faults_on(8) == []
+        built = build(cluster(8, 1, 8), job, software(), LIBRARY)
+        used = zip(built.program.resources, execute(built.program).use.tolist(), strict=True)
+        sent[zero] = sum(amount * NIC for resource, amount in used if resource.kind == "nic_out")
+        stages = [sum(chunk.whole.parameters.total for chunk in chunks) for chunks in built.setting.content]
+        kept[zero] = sum(c.amount for c in built.program.initial_memory if c.kind == "gradients")
+    more = (batches - 1) * (ranks - 1) / ranks * 4.0 * sum(stages)
+    assert sent[2] - sent[1] == pytest.approx(more, rel=1e-9)
+    assert kept[2] == pytest.approx(kept[1] / ranks, rel=1e-9)

@@ -95,3 +95,8 @@ def test_tensor_parallelism_of_three_dimensions_has_x_innermost() -> None:
     assert grid.groups("tp").tolist()[:2] == [[0, 2], [1, 3]]
     assert grid.groups("tp_z").tolist()[:2] == [[0, 4], [1, 5]]
     assert grid.groups("dp").tolist()[0] == [0, 8]
+
+
+def test_without_experts_their_copies_are_those_of_everything_else() -> None:
+    grid = Grid(tp=2, tp_x=2, tp_z=2, pp=2, cp=2, dp=3)
+    assert {*map(tuple, grid.groups("edp"))} == {*map(tuple, grid.groups("dp_cp"))}

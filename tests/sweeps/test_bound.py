@@ -67,7 +67,7 @@ def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
         "vpp": 2 if schedule in ("zb-v", "dualpipe", "dualpipe-v") else 1,
     }
     plan |= {"schedule": schedule, "attention": "flash"}
-    plan["zero"] = draw(st.sampled_from([0, 1] if schedule == "dualpipe" else [0, 1, 3]))
+    plan["zero"] = draw(st.sampled_from([0, 1] if schedule == "dualpipe" else [0, 1, 2, 3]))
     plan |= {"order": draw(st.permutations(("tp", "cp", "dp", "pp"))), "tp": draw(st.sampled_from([1, 2]))}
     if machine.num_gpus % (plan["tp"] * plan["pp"]):
         plan["tp"] = 1

@@ -73,7 +73,6 @@ def only(found):
         ({"schedule": "1f2b"}, "plan.schedule", ["unknown schedule", "did you mean 1f1b?"]),
         ({"vpp": 2, "pp": 2, "schedule": "gpipe"}, "plan.vpp", ["2 chunks per stage", "not gpipe"]),
         ({"vpp": 2}, "plan.vpp", ["need pp > 1"]),
-        ({"zero": 2, "pp": 2}, "plan.zero", ["zero 2 cannot accumulate", "zero 1"]),
         ({"zero3": {"shard_group": 4}}, "plan.zero3.shard_group", ["needs zero 3, but zero is 0"]),
         (
             {"parameter_dtype": "fp8"},
@@ -145,8 +144,8 @@ def test_rule_with_a_cluster(given, num_gpus, key, message):
 
 
 def test_all_faults_come_at_once():
-    keys = {key for key, _ in faults(tp=3, pp=3, zero=2, schedule="none")}
-    assert keys == {"plan.tp", "plan.pp", "plan.zero", "plan.schedule"}
+    keys = {key for key, _ in faults(tp=3, pp=3, ulysses=2, schedule="none")}
+    assert keys == {"plan.tp", "plan.pp", "plan.ulysses", "plan.schedule"}
 
 
 def test_a_wrong_product_of_degrees_hides_what_would_follow_from_it():

@@ -12,13 +12,8 @@ if TYPE_CHECKING:
 
 
 def check_zero(workload: Workload) -> Faults:
-    """ZeRO 2 and 3 reduce gradients after every micro-batch, which a pipeline's accumulation defeats."""
+    """Options of ZeRO-3 go with it, and name layers that the model has."""
     plan = workload.plan
-    if plan.zero == 2 and plan.pp > 1:
-        yield (
-            "plan.zero",
-            f"zero 2 cannot accumulate over the micro-batches of pp {plan.pp}; use zero 1 (or 3)",
-        )
     kinds = dict.fromkeys(layer.kind for layer in workload.model.layers())
     for kind in plan.zero3.fractions:
         if kind not in kinds:
