@@ -31,8 +31,9 @@ class Shard:
     """One GPU's share of the model and of the batch, and how the software fuses kernels.
 
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
-    bias_gelu, bias_dropout_add, masked_softmax, norm, rope, swiglu, cross_entropy (or _fp32), log_softmax, router,
-    permute, grouped_gemm and weighed_bias (of experts), norm_cast (the norm writes its output narrow),
+    bias_gelu, bias_dropout_add, masked_softmax, norm, rope (scaled_rope: also where angles carry a factor), swiglu,
+    cross_entropy (or _fp32), log_softmax, router, permute, grouped_gemm, weighed_bias and weighed_swiglu (backward of
+    activations times gates, of experts), norm_cast (the norm writes its output narrow),
     cast_transpose (a cast by block writes rows and columns), narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
     implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end

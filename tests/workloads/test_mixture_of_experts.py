@@ -150,6 +150,34 @@ def test_biases_and_limits_of_gpt_oss_pass_over_every_routed_row():
     assert "expert_down.bias_gradient" not in moved
 
 
+def test_gradients_of_weighed_activations_read_their_inputs_twice_unless_the_software_fuses_all():
+    """Per row and input: gradient, gate and up, once for the input's gradient and once for the gates'; two written."""
+    block, rows = PLAIN.layers()[1], 2 * 512
+
+    def moved(*fusions):
+        shard = replace(SHARD, fusions=SHARD.fusions | set(fusions))
+        (found,) = (o.what for o in block.backward(shard) if o.label == "expert_activation.backward")
+        return found.bytes_read, found.bytes_written, found.kernels
+
+    size = rows * 128 * 2.0
+    assert moved("swiglu") == (6 * size, 2 * size, 2)
+    assert moved("swiglu", "weighed_swiglu") == (3 * size, 2 * size, 1)
+
+
+def test_rotations_with_a_factor_run_apart_where_only_plain_ones_are_fused():
+    """Per element of queries and keys: 6.5 reads and 5.5 writes forward, 8.5 of each backward (Megatron-Core)."""
+    scaled = MixtureOfExperts(**SHAPES, kv_heads=8, expert_ffn=128, rotary_factor=True)
+
+    def rotations(model, *fusions):
+        block, shard = model.layers()[1], replace(SHARD, fusions=SHARD.fusions | set(fusions))
+        operations = (*block.forward(shard), *block.backward(shard))
+        return [(o.what.bytes_read, o.what.bytes_written) for o in operations if o.label.startswith("rotary")]
+
+    size = 512 * (16 + 8) * 16 * 2.0  # bytes of queries and keys
+    assert rotations(scaled, "rope") == [(6.5 * size, 5.5 * size), (8.5 * size, 8.5 * size)]
+    assert rotations(scaled, "rope", "scaled_rope") == rotations(PLAIN, "rope") == [(size, size)] * 2
+
+
 def test_ranks_that_split_an_expert_gather_their_tokens_and_scatter_the_sums():
     block = PLAIN.layers()[1]
     shard = replace(SHARD, tp=4, expert_tp=2, ep=4, sequence_parallel=True)

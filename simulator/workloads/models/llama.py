@@ -31,6 +31,10 @@ class GatedTransformer(Transformer):
     projection_bias: bool = Field(
         default=False, description="Whether attention's output projection has a bias (gpt-oss)."
     )
+    rotary_factor: bool = Field(
+        default=False,
+        description="Whether cosines and sines of the positions carry a factor (YaRN's attention factor: gpt-oss).",
+    )
 
     @property
     def tied(self) -> bool:
@@ -74,7 +78,13 @@ class GatedTransformer(Transformer):
                 )
         return [
             *modules,
-            Rotary(name="rotary", group=ALTERNATE, source="qkv", width=parts[0] + parts[1]),
+            Rotary(
+                name="rotary",
+                group=ALTERNATE,
+                source="qkv",
+                width=parts[0] + parts[1],
+                scaled=self.rotary_factor,
+            ),
             self._core("rotary", causal=True, dropout=False, window=window),
             *self._projection(parts[0]),
         ]

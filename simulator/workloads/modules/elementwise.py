@@ -168,22 +168,31 @@ class Residual(Module):
 class Rotary(Module):
     """Rotary positions on queries and keys of `width` elements in all, split over tp (Su et al. 2021).
 
-    Nothing is kept: the angles are constants, and the rotated tensors belong to the attention that follows.
+    Nothing is kept: the angles are constants, and the rotated tensors belong to the attention that follows. `scaled`:
+    cosines and sines carry a factor (YaRN), which Transformer Engine's fused rotation does not know: Megatron-Core then
+    rotates by PyTorch's own operators (`_apply_rotary_pos_emb_bshd`).
     """
 
     name: str
     source: str
     width: int
+    scaled: bool = False
     group: str = ""
 
     def forward(self, shard: Shard) -> list[Operation]:
-        return [Operation(f"{self.name}.forward", self._rotate(shard))]
+        # queries and keys each: angles; negation of a half and joining, two products, a sum, and joining once more
+        return [Operation(f"{self.name}.forward", self._rotate(shard, (6.5, 5.5), 24))]
 
     def backward(self, shard: Shard) -> list[Operation]:
-        return [Operation(f"{self.name}.backward", self._rotate(shard))]
+        # two products, negation, joining, a sum, and the gradient of a slice: zeros, a copy and another sum
+        return [Operation(f"{self.name}.backward", self._rotate(shard, (8.5, 8.5), 20))]
 
-    def _rotate(self, shard: Shard) -> MemoryBound:
+    def _rotate(self, shard: Shard, scaled: tuple[float, float], kernels: int) -> MemoryBound:
+        """`scaled`: reads and writes of every element, and `kernels`, where the fused rotation cannot be used."""
         elements = float(shard.tokens * (self.width // shard.tp))
+        if self.scaled and shard.fused("rope") and not shard.fused("scaled_rope"):
+            read, written = (passes * elements * shard.bytes for passes in scaled)
+            return MemoryBound("rotary", read, written, kernels)
         if shard.fused("rope"):
             return MemoryBound("rotary", elements * shard.bytes, elements * shard.bytes)
         # to fp32, complex multiplication, back: three kernels each for queries and keys

@@ -185,7 +185,10 @@ def _times(operation: Operation, launches: int) -> Operation:
 class ExpertActivation(Module):
     """silu(gate) * up on every routed row, times the row's gate value (fused with it, as Megatron does).
 
-    `clamped`: gate and up are limited first (gpt-oss), by kernels of their own.
+    `clamped`: gate and up are limited first (gpt-oss), by kernels of their own. Backward is two kernels unless the
+    software has one (`weighed_swiglu`): Megatron-Core compiles `weighted_swiglu_back` with PyTorch's Inductor, which
+    lays both halves of the input's gradient out in one pass over all columns (`lowering.cat`) and sums the gates'
+    gradients row by row in another, so that the output's gradient and the input are read twice.
     """
 
     name: str
@@ -216,8 +219,10 @@ class ExpertActivation(Module):
 
     def backward(self, shard: Shard) -> list[Operation]:
         size = self._size(shard)
-        if shard.fused("swiglu"):
+        if shard.fused("swiglu") and shard.fused("weighed_swiglu"):
             what = MemoryBound("activation_backward", 3 * size, 2 * size)
+        elif shard.fused("swiglu"):
+            what = MemoryBound("activation_backward", 6 * size, 2 * size, kernels=2)
         else:
             what = MemoryBound("activation_backward", 8 * size, 4 * size, kernels=5)
         widened = kept_narrow(self.name, size, shard, backward=True)
