@@ -333,8 +333,12 @@ def _memory(made: _Parts, gpu: GPU, chip: Chip, lender: KernelCalibration | None
         relative_error(fit_memory.predicted(part, chip, found), part.seconds.to_numpy())
         for part in (rows[~held], rows[held])
     ]
+    in_turn = fit_memory.error_in_turn(rows, kernel_data.fifths_of_sizes(rows), chip, base)
     made.fits["memory"] = Fit(
-        rows=int((~held).sum()), error=errors[0], holdout={"sizes": errors[1]}, note=MEMORY[gpu.name]
+        rows=int((~held).sum()),
+        error=errors[0],
+        holdout={"sizes": errors[1], "each fifth of the sizes in turn": in_turn},
+        note=MEMORY[gpu.name],
     )
     rest = f"; other operators transferred from {lender.gpu}" if lender else ""
     if gpu.architecture == "blackwell":

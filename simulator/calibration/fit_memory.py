@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.calibration.fit_gemm import rounded
-from simulator.calibration.relative_fit import Array, Bounds, fit_parameters
+from simulator.calibration.relative_fit import Array, Bounds, fit_parameters, relative_error
 from simulator.costs.kernels.calibration import MemoryParameters
 from simulator.costs.kernels.chip import Chip
 from simulator.costs.kernels.memory_bound import memory_bound_seconds
@@ -35,6 +36,17 @@ def fit_memory(rows: pd.DataFrame, chip: Chip, base: MemoryParameters | None = N
     values = rounded(fit_parameters(predict, rows.seconds.to_numpy(), bounds, start))
     known: Mapping[str, float] = base.efficiency if base else {}
     return MemoryParameters(latency=values["latency"], efficiency={**known, **{op: values[op] for op in ops}})
+
+
+def error_in_turn(rows: pd.DataFrame, parts: NDArray[np.int64], chip: Chip, base: MemoryParameters) -> float:
+    """Mean error with every part of the rows kept out of a fit of its own: some tens of rows leave a single split to
+    chance. An operator that the others lack is priced as in `base`.
+    """
+    predictions = np.empty(len(rows))
+    for part in np.unique(parts):
+        out = parts == part
+        predictions[out] = predicted(rows[out], chip, fit_memory(rows[~out], chip, base))
+    return relative_error(predictions, rows.seconds.to_numpy())
 
 
 def predicted(rows: pd.DataFrame, chip: Chip, parameters: MemoryParameters) -> Array:

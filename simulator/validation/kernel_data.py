@@ -187,11 +187,16 @@ def attention_splits(rows: pd.DataFrame) -> dict[str, Mask]:
 
 
 def _one_in(parts: int, *columns: NDArray[np.int64]) -> Mask:
-    """A fixed pseudo-random fifth (or so) of the distinct combinations (multiplicative hashing)."""
+    """A fixed pseudo-random fifth (or so) of the distinct combinations."""
+    return np.asarray(_part_of(parts, *columns) == 0, bool)
+
+
+def _part_of(parts: int, *columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of so many parts every row's combination belongs to (multiplicative hashing)."""
     mixed = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((mixed >> np.uint64(40)) % np.uint64(parts) == 0, bool)
+    return np.asarray((mixed >> np.uint64(40)) % np.uint64(parts), np.int64)
 
 
 def held_gemms(rows: pd.DataFrame) -> Mask:
@@ -208,4 +213,9 @@ def held_attention(rows: pd.DataFrame) -> Mask:
 
 def held_memory_bound(rows: pd.DataFrame) -> Mask:
     """Memory-bound operators not fitted to: a fifth of the sizes."""
-    return _one_in(5, rows.bytes.to_numpy())
+    return np.asarray(fifths_of_sizes(rows) == 0, bool)
+
+
+def fifths_of_sizes(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Which fifth of the sizes (0 to 4) every memory-bound operator belongs to; those of the first are held."""
+    return _part_of(5, rows.bytes.to_numpy())

@@ -113,6 +113,20 @@ def test_a_memory_fit_finds_latency_and_efficiencies() -> None:
     assert found.efficiency == pytest.approx(true.efficiency, rel=0.02)
 
 
+def test_every_part_in_turn_is_judged_by_a_fit_that_never_saw_it() -> None:
+    true = MemoryParameters(latency=4e-6, efficiency={"elementwise": 0.9, "norm": 0.5})
+    rows = pd.DataFrame([(op, 2.0**e, 1) for op in true.efficiency for e in range(20, 31)])
+    rows.columns = pd.Index(["op", "bytes", "kernels"])
+    a100 = chip("a100-sxm-80")
+    rows = rows.assign(seconds=fit_memory.predicted(rows, a100, true))
+    sizes, ops = np.log2(rows.bytes.to_numpy()).astype(int) % 3, (rows.op == "norm").to_numpy().astype(int)
+    assert fit_memory.error_in_turn(rows, sizes, a100, true) < 0.01
+    other = MemoryParameters(
+        latency=4e-6, efficiency={"elementwise": 0.9, "norm": 1.0}
+    )  # of norm it knows this only
+    assert 0.15 < fit_memory.error_in_turn(rows, ops, a100, other) < 0.3
+
+
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_a_written_calibration_reads_back(name, tmp_path) -> None:
     path = tmp_path / f"{calibration(name).name}.yaml"
