@@ -174,6 +174,11 @@ def message_for(kind: str, message: str, context: Any, value: str) -> str:
         return str(context.get("error", message))
     if kind in ("literal_error", "enum"):
         return _not_one_of(value, _quoted(context["expected"]) or [context["expected"]])
+    if kind == "too_short":
+        least = context["min_length"]
+        return (
+            f"needs at least {least} {'entry' if least == 1 else 'entries'}, not {context['actual_length']}"
+        )
     if kind in _NEEDED:
         return f"needs {_NEEDED[kind]}, not {value}"
     return f"{message.replace('Input should be', 'must be').replace('Input should', 'should')} (is {value})"

@@ -139,7 +139,7 @@ class Cluster(Named):
             node, num_nodes = node.with_gpus(gpus), 1
         elif rest:
             near = f"{gpus - rest} or {gpus - rest + per_node}"
-            message = f"{gpus} GPUs are {gpus / per_node:.10g} nodes of {per_node}; try {near}"
+            message = f"{gpus} GPUs are {round(gpus / per_node, 2):.12g} nodes of {per_node}; try {near}"
             raise KeyFaults([("gpus", message)])
         changed = {"node": node, "num_nodes": num_nodes}
         if self.groups:

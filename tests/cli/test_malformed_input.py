@@ -53,6 +53,10 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
         "unknown gpu",
     ),
     "unknown model": (RUN.replace(MODEL, "gpt3-157b"), "unknown model gpt3-157b; did you mean gpt3-175b?"),
+    "empty list": (
+        "kind: links\nlinks: []\n",
+        "bad.yaml:2:8: links: needs at least 1 entry, not 0",
+    ),
     "another kind": (RUN.replace(MODEL, "h100-sxm"), "unknown model h100-sxm: that is a gpu"),
     "unknown family": (RUN.replace("gpt,", "gtp,"), "model.family: gtp is not one of"),
     "heads not divisible": (
