@@ -76,6 +76,18 @@ class _Keys:
             expected = " or ".join(map(repr, values))
             raise ConfigFault(f"{self.path}: {key}: {self.config[key]!r} is not described; only {expected}")
 
+    def scales_angles(self) -> bool:
+        """Whether cosines and sines carry a factor: YaRN's, 0.1 ln(factor) + 1 unless the file gives another."""
+        scaling = self.config.get("rope_scaling") or {}
+        if not isinstance(scaling, dict):
+            raise ConfigFault(f"{self.path}: rope_scaling: {scaling!r} is no mapping")
+        if scaling.get("rope_type", scaling.get("type")) != "yarn":
+            return False
+        if scaling.get("attention_factor") is not None:
+            return bool(scaling["attention_factor"] != 1)
+        whole, part = scaling.get("mscale_all_dim"), scaling.get("mscale")
+        return not (whole and part and whole == part) and scaling.get("factor") != 1
+
     def _checked(self, key: str) -> int:
         value = self.config[key]
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -120,6 +132,8 @@ def _grouped(keys: _Keys, kind: str, hidden: int, heads: int) -> dict[str, Any]:
         found["qkv_bias"] = True
         if kind != "qwen2":
             found["projection_bias"] = True
+    if keys.scales_angles():
+        found["rotary_factor"] = True
     window = keys.optional("sliding_window")
     if window is not None and keys.flag("use_sliding_window", default=kind == "mistral"):
         found["sliding_window"] = window

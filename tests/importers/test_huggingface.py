@@ -122,6 +122,23 @@ def test_it_has_the_parameters_and_shapes_of_the_catalogue(name: str, tmp_path: 
     assert read.model_dump(exclude=ignored) == known.model_dump(exclude=ignored)
 
 
+@pytest.mark.parametrize(
+    ("scaling", "scaled"),
+    [
+        (None, False),
+        ({"rope_type": "llama3", "factor": 8.0}, False),
+        ({"type": "yarn", "factor": 4.0}, True),
+        ({"rope_type": "yarn", "factor": 32.0, "attention_factor": 1.0}, False),
+        ({"rope_type": "yarn", "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0}, False),
+    ],
+)
+def test_yarn_scales_cosines_and_sines_unless_its_factor_is_one(
+    scaling: object, scaled: bool, tmp_path: Path
+) -> None:
+    config = read_config(written(tmp_path, LLAMA | {"rope_scaling": scaling}))
+    assert config.get("rotary_factor", False) == scaled
+
+
 def test_without_a_file_to_write_it_is_printed(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["huggingface", str(written(tmp_path, LLAMA))])
     assert result.stdout.startswith("kind: model\nfamily: llama\n")
@@ -150,6 +167,7 @@ def test_gpt2_has_learned_positions_and_a_tied_table(tmp_path: Path) -> None:
         (LLAMA | {"hidden_size": None}, r"hidden_size is missing"),
         (LLAMA | {"vocab_size": "many"}, r"vocab_size: 'many' is no positive whole number"),
         (LLAMA | {"tie_word_embeddings": 1}, r"tie_word_embeddings: 1 is neither true nor false"),
+        (LLAMA | {"rope_scaling": "yarn"}, r"rope_scaling: 'yarn' is no mapping"),
         (LLAMA | {"hidden_act": "relu"}, r"hidden_act: 'relu' is not described; only 'silu'"),
     ],
 )
