@@ -58,7 +58,7 @@ def check_tensor_grid(workload: Workload) -> Faults:
         yield key, f"{model.name or 'this model'} splits over tp alone"
     for other, used in (("sequence_parallel", plan.sequence_parallel), ("cp", plan.cp > 1)):
         if used:
-            yield key, f"does not go with {other}"
+            yield key, f"does not go with {other}: tp_z splits samples, whose tokens stay together"
     if plan.micro_batch % plan.tp_z:
         yield "plan.tp_z", f"{plan.tp_z} does not divide micro_batch {plan.micro_batch}"
     hidden = getattr(model, "hidden", plan.tp_x)

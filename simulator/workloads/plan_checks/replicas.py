@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from simulator.workloads.workload import Workload
 
 
+_WITHIN = {
+    "cp": "the GPUs that share a sequence would sum gradients among themselves first, which is modelled for bsp by "
+    "collectives alone",
+    "ep": "replicas share out experts or tables, of which none has all to send or to average",
+}
+"""Why axes inside a replica go with synchronous sums by collectives alone."""
+
+
 def check_synchronisation(workload: Workload) -> Faults:
     """Options go with their scheme; replicas that differ in parameters share out nothing and flush."""
     plan, synchronisation = workload.plan, workload.plan.synchronisation
@@ -37,11 +45,11 @@ def check_synchronisation(workload: Workload) -> Faults:
             "plan.zero",
             f"zero {plan.zero} shares out what replicas have in common, but under {scheme} they differ",
         )
-    for axis in ("cp", "ep"):
+    for axis, why in _WITHIN.items():
         if getattr(plan, axis) > 1:
             yield (
                 f"plan.{axis}",
-                f"{axis} {getattr(plan, axis)} does not go with synchronisation scheme {scheme}",
+                f"{axis} {getattr(plan, axis)} does not go with synchronisation scheme {scheme}: {why}",
             )
     from simulator.program.schedules import find_schedule
 
@@ -72,9 +80,10 @@ def _check_servers(workload: Workload) -> Faults:
         return
     if plan.zero:
         yield "plan.zero", f"zero {plan.zero} does not go with parameters on servers, or sparse gradients"
-    for axis in ("cp", "ep"):
+    for axis, why in _WITHIN.items():
         if getattr(plan, axis) > 1:
-            yield f"plan.{axis}", f"{axis} {getattr(plan, axis)} does not go with servers or sparse gradients"
+            given = f"{axis} {getattr(plan, axis)}"
+            yield f"plan.{axis}", f"{given} does not go with servers or sparse gradients: {why}"
     if synchronisation.averages_parameters:
         yield f"{key}.scheme", f"{synchronisation.scheme} exchanges parameters, not gradients"
     if synchronisation.dense == "servers" and synchronisation.encodes:
