@@ -153,8 +153,11 @@ def plan_of(row: StepRow) -> dict[str, Any]:
         plan["transposed_weights"] = row.transposed_weights == "1"
     if row.master_weights:
         plan["master_weights"] = row.master_weights == "1"
-    if row.shard_group:
-        plan["zero3"] = {"shard_group": row.number("shard_group")}
+    if row.shard_group or row.gather_dtype:
+        plan["zero3"] = {
+            "shard_group": row.number("shard_group") or None,
+            "gather_dtype": row.gather_dtype or None,
+        }
     if row.dp:
         plan["dp"] = row.number("dp")
     if row.order:

@@ -40,6 +40,14 @@ def test_every_row_names_its_place_in_the_source() -> None:
     assert all(row.locator and row.source in sources() for row in step_rows())
 
 
+def test_fully_sharded_fp8_of_megatron_gathers_what_its_products_read() -> None:
+    """`fp8_param_gather` of the recipes of Megatron-Bridge; one of them shards within a rack (T00777)."""
+    rows = [row for row in rows_of("megatron_bridge") if row.zero == "3"]
+    assert len(rows) == 29
+    assert {plan_of(row)["zero3"]["gather_dtype"] for row in rows} == {"fp8"}
+    assert [row.row for row in rows if plan_of(row)["zero3"]["shard_group"] == 32] == ["T00777"]
+
+
 @pytest.mark.parametrize(("layers", "stages"), [(70, 12), (79, 10), (126, 64)])
 def test_uneven_stages_hold_every_layer(layers: int, stages: int) -> None:
     counts = uneven(layers, stages)
