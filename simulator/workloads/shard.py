@@ -34,6 +34,7 @@ class Shard:
     bias_gelu, bias_dropout_add, masked_softmax, norm, rope (scaled_rope: also where angles carry a factor), swiglu,
     cross_entropy (or _fp32), log_softmax, router, permute, grouped_gemm, weighed_bias and weighed_swiglu (backward of
     activations times gates, of experts), norm_cast (the norm writes its output narrow),
+    narrow_softmax (of unfused attention, without a detour to fp32),
     cast_transpose (a cast by block writes rows and columns), narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
     implementation (flash1, flash2, flash3, cudnn), which `unpads` its operands if it is called on sequences laid end
@@ -159,6 +160,11 @@ class Shard:
         """Bytes of one kept element of a fused gated activation's input, where that is cast to be kept."""
         kept = DTYPE_BYTES[self.gated_input_dtype or self.dtype]
         return kept if self.fused("swiglu") and kept < self.bytes else None
+
+    @property
+    def product_dtype(self) -> str:
+        """In which GEMMs outside blocks compute: the activations', but TF32 replaces fp32 in every product."""
+        return self.gemm_dtype if self.gemm_dtype == "tf32" else self.dtype
 
     @property
     def low_precision(self) -> bool:

@@ -163,3 +163,11 @@ def test_superpods_have_full_bisection() -> None:
     for name, nic in (("selene", 25e9), ("dgx-h100-superpod", 50e9)):
         cluster = CLUSTERS[name]
         assert build_topology(cluster).bisection == pytest.approx(cluster.num_gpus / 2 * nic)
+
+
+@pytest.mark.parametrize("name", ["4x4x4", "8x8x8"])
+def test_a_tpu_v5p_slice_is_a_torus_of_its_own(name: str) -> None:
+    """Its rings are closed: twice the links of a cross-section join its halves."""
+    side = int(name[0])
+    assert CLUSTERS[f"tpu-v5p-{name}"].num_gpus == side**3
+    assert build_topology(CLUSTERS[f"tpu-v5p-{name}"]).bisection == pytest.approx(2 * side**2 * 100e9)

@@ -166,3 +166,31 @@ def test_inputs_of_gated_activations_kept_narrow_take_half_and_cost_two_casts(fu
         assert len(work(narrow)) - len(work(wide)) == len(extra) == (1 if fused else 0)
         assert [op.what.bytes_read + op.what.bytes_written for op in extra] == [1.5 * kept[0]] * len(extra)
     assert module.recomputed(narrow) == module.forward(wide)
+
+
+def test_tf32_replaces_fp32_in_every_product() -> None:
+    """Also in those of attention and of the vocabulary, which stay in the activations' type beside narrower formats."""
+    model = Llama(**SHAPES, kv_heads=16, ffn=512)
+    for dtype, gemm_dtype, expected in (("fp32", "tf32", {"tf32"}), ("bf16", "fp8", {"fp8", "bf16"})):
+        shard = replace(WIDE, dtype=dtype, gemm_dtype=gemm_dtype, attention="unfused")
+        operations = [o for layer in model.layers() for o in layer.forward(shard) + layer.backward(shard)]
+        assert {o.what.dtype for o in operations if isinstance(o.what, Gemm)} == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fusions", "read_and_written"),
+    [
+        ("fp16", set(), 30),
+        ("fp16", {"narrow_softmax"}, 12),
+        ("fp32", set(), 24),
+        ("fp16", {"masked_softmax"}, 4),
+    ],
+)
+def test_only_16_bit_scores_take_a_detour_to_fp32(
+    dtype: str, fusions: set[str], read_and_written: int
+) -> None:
+    """Bytes per score of scaling, masking and softmax; Megatron's casts there and back, Hugging Face's does not."""
+    shard = replace(WIDE, dtype=dtype, gemm_dtype=dtype, attention="unfused", fusions=frozenset(fusions))
+    softmax = next(o.what for o in BLOCK.forward(shard) if o.label.endswith(".softmax"))
+    scores = 2 * 16 * 256 * 256
+    assert softmax.bytes_read + softmax.bytes_written == read_and_written * scores

@@ -22,7 +22,7 @@ NEAREST = {
     "blackwell": "b200",
     "cdna2": "a100-sxm",
     "cdna3": "h100-sxm",
-    "tpu": "a100-sxm",
+    "tpu": "tpu-v5p",
 }
 
 STAND_INS = {"mxfp8": ("fp8",), "nvfp4": ("mxfp8", "fp8"), "fp8": ("mxfp8",)}

@@ -61,8 +61,9 @@ class CoreAttention(Heads):
         return float(shard.micro_batch * self.num_heads(shard) * queries * shard.sequence_length)
 
     def _scores(self, shard: Shard, m: int, n: int, k: int, label: str) -> Operation:
-        whole = aligned(shard.dtype, m, n, k)
-        gemm = Gemm(m, n, k, shard.dtype, batch=shard.micro_batch * self.num_heads(shard), aligned=whole)
+        dtype = shard.product_dtype
+        whole = aligned(dtype, m, n, k)
+        gemm = Gemm(m, n, k, dtype, batch=shard.micro_batch * self.num_heads(shard), aligned=whole)
         return Operation(f"{self.name}.{label}", gemm, useful=1.0 / shard.tp_x)
 
     def filled(self, shard: Shard) -> float:
@@ -95,6 +96,9 @@ class CoreAttention(Heads):
         if shard.fused("masked_softmax"):
             what = MemoryBound("softmax", elements * size, elements * size)
             return [Operation(f"{self.name}.softmax", what)]
+        if not _casts_scores(shard):  # scale, mask, softmax
+            what = MemoryBound("softmax", 3 * elements * size, 3 * elements * size, kernels=3)
+            return [Operation(f"{self.name}.softmax", what)]
         # scale, mask, to fp32, softmax, back: five passes over the scores
         what = MemoryBound("softmax", elements * (4 * size + 8), elements * (3 * size + 8), kernels=5)
         return [Operation(f"{self.name}.softmax", what)]
@@ -110,12 +114,13 @@ class CoreAttention(Heads):
         if self.dropout:
             dropout = MemoryBound("dropout_backward", size + elements * MASK_BYTES, size)
             operations.append(Operation(f"{self.name}.dropout_backward", dropout))
-        fused = shard.fused("masked_softmax")
-        softmax = (
-            MemoryBound("softmax_backward", 2 * size, size)
-            if fused
-            else MemoryBound("softmax_backward", 4 * size + 12 * elements, 3 * size + 8 * elements, kernels=5)
-        )
+        if shard.fused("masked_softmax"):
+            softmax = MemoryBound("softmax_backward", 2 * size, size)
+        elif not _casts_scores(shard):  # the gradient of the mask is nobody's
+            softmax = MemoryBound("softmax_backward", 3 * size, 2 * size, kernels=2)
+        else:
+            read, written = 4 * size + 12 * elements, 3 * size + 8 * elements
+            softmax = MemoryBound("softmax_backward", read, written, kernels=5)
         operations.append(Operation(f"{self.name}.softmax_backward", softmax))
         operations += [
             self._scores(shard, queries, self.head_dim, keys, "query_gradient"),
@@ -146,3 +151,8 @@ class CoreAttention(Heads):
             *operations,
             Operation(f"{self.name}.unpad_backward", scatter),
         ]
+
+
+def _casts_scores(shard: Shard) -> bool:
+    """Whether the softmax of 16-bit scores runs on an fp32 copy, as Megatron asks for (attention_softmax_in_fp32)."""
+    return shard.bytes < 4 and not shard.fused("narrow_softmax")

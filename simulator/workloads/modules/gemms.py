@@ -20,7 +20,7 @@ def projection(tokens: int, outputs: int, inputs: int, dtype: str) -> Gemm:
 
 
 def gemm_dtype(module: Module, shard: Shard) -> str:
-    return shard.dtype if getattr(module, "vocab", False) else shard.gemm_dtype
+    return shard.product_dtype if getattr(module, "vocab", False) else shard.gemm_dtype
 
 
 def input_element_bytes(dtype: str, shard: Shard) -> float:

@@ -333,7 +333,7 @@ class ReplicatedLinear(Module):
     group: str = ""
 
     def _dtype(self, shard: Shard) -> str:
-        return shard.gemm_dtype if self.narrow else shard.dtype
+        return shard.gemm_dtype if self.narrow else shard.product_dtype
 
     def _tokens(self, shard: Shard) -> int:
         return shard.micro_batch if self.first_token else shard.norm_tokens

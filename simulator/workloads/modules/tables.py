@@ -205,13 +205,13 @@ class Interaction(Module):
         return self.vectors * (self.vectors - 1) // 2 + self.width
 
     def forward(self, shard: Shard) -> list[Operation]:
-        gemm = Gemm(self.vectors, self.vectors, self.width, shard.dtype, batch=shard.tokens)
+        gemm = Gemm(self.vectors, self.vectors, self.width, shard.product_dtype, batch=shard.tokens)
         pairs = shard.tokens * self.vectors**2 * shard.bytes
         taken = MemoryBound("copy", pairs, shard.tokens * self.outputs * shard.bytes)
         return [Operation(f"{self.name}.forward", gemm), Operation(f"{self.name}.pairs", taken)]
 
     def backward(self, shard: Shard) -> list[Operation]:
-        gemm = Gemm(self.vectors, self.width, self.vectors, shard.dtype, batch=shard.tokens)
+        gemm = Gemm(self.vectors, self.width, self.vectors, shard.product_dtype, batch=shard.tokens)
         pairs = shard.tokens * self.vectors**2 * shard.bytes
         spread = MemoryBound("copy", shard.tokens * self.outputs * shard.bytes, pairs)
         return [
