@@ -95,7 +95,7 @@ def space_of(tries: Sequence[str]) -> Space:
 def _plain(text: str) -> Any:
     words = {"true": True, "false": False, "null": None}
     text = text.strip()
-    return words.get(text.lower(), text)
+    return int(text) if text.isdecimal() else words.get(text.lower(), text)
 
 
 class _watched:

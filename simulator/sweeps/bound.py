@@ -165,7 +165,7 @@ class _Time:
         norms = reduced + norm
         end: Floats = (norms + updates).max(axis=1)
         # The last reduction that a shared link carries, of whichever stage, is followed by a norm and an update.
-        began = ended if not self.overlaps_gradients else ended - self._last_backward
+        began = ended if not self.overlaps_gradients else self._last_begun
         crowded = began.min(axis=1) + self._busy("ending")
         end = np.maximum(end, crowded + (norm + updates).min(axis=1))
         known = norms.min(axis=1)
@@ -251,17 +251,21 @@ class _Time:
         if last:
             busy = busy - np.where(stages > 0, overhead, 0.0)  # the last one sent delays nothing
         begun, first_end = self._first_forward(first_f)
-        ended = first_end + busy - first_f + self._gaps()
-        if not self.overlaps_gradients:
-            ended = ended + np.maximum(
-                self.count * self.stage["reduce_each"] - self.stage["reduce_after"], 0.0
-            )
+        ended = computed = first_end + busy - first_f + self._gaps()
+        if not self.overlaps_gradients:  # compute waits for sums, and meanwhile for transfers and the host
+            bare = self._chunk_seconds("forward", False), self._chunk_seconds("backward", False)
+            sums = self.count * self.stage["reduce_each"] - self.stage["reduce_after"]
+            later = self.count * self._per_stage(bare[0] + bare[1]) - self._first(bare[0])
+            ended = np.maximum(ended, first_end + later + np.maximum(sums, 0.0))
         ended = np.maximum(ended, self._host_lane(self._first(backward)))
         ended = np.maximum(ended, self.count * self.stage["gather_each"])
         tail = np.zeros_like(ended)
         tail[:, 1:] = np.cumsum(self.hop_backward[:, 1:] + first_b[:, :-1], axis=1)
         reached = np.maximum.accumulate((ended + tail)[:, ::-1], axis=1)[:, ::-1]
-        self._last_backward = first_b
+        # What a stage gathers, sums or launches before its last backward ends may happen while that runs.
+        handed_on = np.zeros_like(ended)
+        handed_on[:, :-1] = reached[:, 1:]
+        self._last_begun = np.maximum(computed, handed_on - tail) - first_b
         return begun, reached - tail
 
     def _arrivals(self) -> tuple[Floats, Floats]:
@@ -283,7 +287,9 @@ class _Time:
         own = np.maximum(self.stage["gather_before"] + seconds, self.stage["gather_chunk"])
         own = np.maximum(own, self.software.step_overhead + seconds)
         end = np.maximum.accumulate(own - way, axis=1) + way
-        return end - seconds, end
+        begin = np.maximum(self.stage["gather_before"], self.software.step_overhead)
+        begin[:, 1:] = np.maximum(begin[:, 1:], (end + self.hop_forward)[:, :-1])
+        return begin, end  # chunks may be gathered while the first runs
 
     def _gaps(self) -> Floats:
         """Seconds between chunks for which a stage waits for its own transfers, [plans, stages]."""
@@ -339,7 +345,7 @@ class _Time:
         """When the gradients of each stage are reduced."""
         price, stages = self.stage, np.arange(self.stages)
         reduced = ended + price["reduce_after"]
-        reduced = np.maximum(reduced, ended - self._last_backward + price["reduce_chunk"])
+        reduced = np.maximum(reduced, self._last_begun + price["reduce_chunk"])
         reduced = np.maximum(reduced, begun + self.count * price["reduce_each"])
         forwards = self._forwards_first()  # before there is anything to reduce
         all_reduced = forwards * price["gather_forward"] + self.count * price["reduce_each"]

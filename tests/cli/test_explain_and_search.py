@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.cli.main import app, exit_code
+from simulator.cli.search import space_of
 
 DESIGN = ["./cluster.yaml", "./workload.yaml", "--gpus", "16"]
 SMALL = ["--try", "plan.tp=1,2", "--try", "plan.pp=1", "--try", "plan.cp=1", "--try", "plan.micro_batch=1"]
@@ -80,3 +81,11 @@ def test_solve_tells_where_a_condition_begins_to_hold(design: Path) -> None:
     assert code == 0 and tree["key"] == key and tree["holds"]
     code, told = run("solve", *DESIGN, "--vary", key, "--until", "step_time_s<=0")
     assert code == 1 and "holds for no" in told
+
+
+def test_values_to_try_are_numbers_where_they_look_like_one() -> None:
+    space = space_of(["plan.zero=0, 3", "plan.recompute=none,full"])
+    assert {key: list(given) for key, given in space.values.items()} == {
+        "zero": [0, 3],
+        "recompute": ["none", "full"],
+    }

@@ -17,7 +17,7 @@ from simulator.sweeps.plan_table import table_of
 from simulator.sweeps.price_book import PriceBook
 from simulator.sweeps.space import Space, plans
 from simulator.workloads.synchronisation import Synchronisation
-from tests.program.scenarios import FABRICS, LIBRARY, cluster, software, workload
+from tests.program.scenarios import FABRICS, LIBRARY, RATES, cluster, software, workload
 from tests.program.test_folding_is_exact import SOFTWARE, scenarios
 
 POWER = {"idle": 60.0, "max": 250.0}
@@ -50,10 +50,20 @@ SCHEDULES = (
 fabrics = st.sampled_from(FABRICS).map(dict)
 
 
+SLOW_START = tuple(
+    LIBRARY.model_validate(
+        LIBRARY.model_dump(exclude_unset=True)
+        | {"algorithms": {name: {"simple": RATES | {"base": base}} for name in LIBRARY.algorithms}}
+    )
+    for base in (1e-4, 3e-3)
+)
+"""Collectives whose latency counts for more than their bytes."""
+
 LIBRARIES = tuple(
     LIBRARY.model_copy(update={"choices": {**LIBRARY.choices, "all_reduce": algorithms}})
     for algorithms in (("ring",), ("tree",), ("hierarchical", "ring"))
 )
+STARTS = (LIBRARY, *SLOW_START)
 
 
 @st.composite
@@ -83,6 +93,24 @@ def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return machine, job, draw(st.sampled_from(SOFTWARE))
 
 
+@st.composite
+def sharded(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """Fully sharded parameters, gathered near or far ahead, in one stage or several."""
+    machine = cluster(draw(st.sampled_from([2, 4])), draw(st.sampled_from([2, 4])), 1, draw(fabrics))
+    pp, vpp = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 1)]))
+    plan: dict[str, Any] = {"pp": pp, "vpp": vpp, "zero": 3, "attention": "flash"}
+    plan["schedule"] = "interleaved" if vpp > 1 else draw(st.sampled_from(["1f1b", "gpipe"]))
+    plan["zero3"] = {
+        "reshard_after_forward": draw(st.sampled_from([True, True, False])),
+        "prefetch": draw(st.sampled_from([0, 1, 2, 5])),
+    }
+    replicas = machine.num_gpus // pp
+    micro_batches = pp * draw(st.sampled_from([1, 2, 3]))
+    overlap = {what: draw(st.sampled_from([None, False])) for what in ("dp_gradients", "dp_parameters")}
+    job = workload(layers=16, global_batch=replicas * micro_batches, overlap=overlap, **plan)
+    return machine, job, draw(st.sampled_from(SOFTWARE))
+
+
 def bounds(scenario: tuple[Any, Any, Any], library: Any = LIBRARY) -> Bounds:
     machine, job, profile = scenario
     book = PriceBook(machine, job, library, lambda name: profile)
@@ -97,21 +125,40 @@ def test_no_step_is_faster_or_smaller_than_its_bound(scenario: tuple[Any, Any, A
 
 @pytest.mark.long
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(powered())
-def test_no_step_is_faster_or_smaller_than_its_bound_at_length(scenario: tuple[Any, Any, Any]) -> None:
-    check_bounds(scenario)
+@given(powered(), st.sampled_from(STARTS))
+def test_no_step_is_faster_or_smaller_than_its_bound_at_length(
+    scenario: tuple[Any, Any, Any], library: Any
+) -> None:
+    check_bounds(scenario, library)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scheduled(), st.sampled_from(LIBRARIES))
+@given(scheduled(), st.sampled_from(LIBRARIES + SLOW_START))
 def test_bound_holds_for_every_schedule(scenario: tuple[Any, Any, Any], library: Any) -> None:
     check_bounds(scenario, library)
 
 
 @pytest.mark.long
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scheduled(), st.sampled_from(LIBRARIES))
+@given(scheduled(), st.sampled_from(LIBRARIES + SLOW_START))
 def test_bound_holds_for_every_schedule_at_length(scenario: tuple[Any, Any, Any], library: Any) -> None:
+    check_bounds(scenario, library)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sharded(), st.sampled_from(STARTS))
+def test_bound_holds_where_latencies_of_sharded_units_count(
+    scenario: tuple[Any, Any, Any], library: Any
+) -> None:
+    check_bounds(scenario, library)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sharded(), st.sampled_from(STARTS))
+def test_bound_holds_where_latencies_of_sharded_units_count_at_length(
+    scenario: tuple[Any, Any, Any], library: Any
+) -> None:
     check_bounds(scenario, library)
 
 

@@ -44,6 +44,8 @@ GPUS = {
     "dlrm-mlperf": 16,
     "llama2-70b-hybrid": 128,
     "llama3-70b-offload": 16,
+    "axonn-80b": 1024,
+    "resnet-50-backup-workers": 128,
 }
 
 
