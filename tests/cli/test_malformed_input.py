@@ -100,8 +100,8 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     ),
     "infinite quantity": (NIC.replace("1 us", "1e999 s"), "latency: 1e999 s is too large"),
     "too many values": ("kind: nic\n" + "a: b\n" * 100_000, "holds more than 30,000 values"),
-    "many unknown keys": ("kind: nic\n" + "".join(f"k{i}: 1\n" for i in range(20_000)), "k0: unknown key"),
-    "many duplicate keys": ("kind: nic\n" * 20_000, "kind: duplicate key"),
+    "many unknown keys": ("kind: nic\n" + "".join(f"k{i}: 1\n" for i in range(5_000)), "k0: unknown key"),
+    "many duplicate keys": ("kind: nic\n" * 5_000, "kind: duplicate key"),
     "not a number": (NIC.replace("1 us", ".nan"), "bad.yaml:4:10: latency: "),
 }
 
