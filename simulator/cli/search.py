@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -81,6 +81,7 @@ def command(
 def space_of(tries: Sequence[str]) -> Space:
     """`plan.tp=4,8` settings as a space. Raises KeyFaults for what is no key of a plan, or no value of it."""
     from simulator.description.faults import KeyFaults
+    from simulator.description.yaml_reader import plain_scalar
     from simulator.sweeps.space import space_of_values
 
     values = {}
@@ -88,14 +89,9 @@ def space_of(tries: Sequence[str]) -> Space:
         key, equals, given = text.partition("=")
         if not equals:
             raise KeyFaults([("--try", f"{text!r} needs the form plan.KEY=V1,V2,…")])
-        values[key.strip()] = [_plain(part) for part in given.split(",")]
+        words = [part.strip() for part in given.split(",")]
+        values[key.strip()] = [plain_scalar(word) if word else word for word in words]  # nothing is no value
     return space_of_values(values)
-
-
-def _plain(text: str) -> Any:
-    words = {"true": True, "false": False, "null": None}
-    text = text.strip()
-    return int(text) if text.isdecimal() else words.get(text.lower(), text)
 
 
 class _watched:
