@@ -20,7 +20,7 @@ def command(
     plot: Annotated[Path | None, typer.Option(help="Write a scatter plot (SVG, PNG or PDF) here.")] = None,
     intervals: Annotated[
         Path | None,
-        typer.Option(help="steps: write the interval of predictions (a YAML of the catalogue) here."),
+        typer.Option(help="steps, memory: write the interval of predictions (a YAML of the catalogue) here."),
     ] = None,
     quick: Annotated[
         bool, typer.Option(help="minicluster: a few minutes instead of the full suite.")
@@ -40,7 +40,7 @@ def command(
 
         scatter_figure(by_source).savefig(plot)
     if intervals is not None:
-        write_intervals(by_source, intervals)
+        write_intervals(suite, by_source, intervals)
     if as_json:
         typer.echo(_json(by_source))
     else:
@@ -101,16 +101,23 @@ MIXTURES = "_moe"
 """Sources of mixtures of experts end so; they are harder to predict and have an interval of their own."""
 
 
-def write_intervals(by_source: dict[str, list[Row]], path: Path) -> None:
-    """Two catalogue files: `path` for dense models, and beside it one for mixtures of experts."""
+def write_intervals(suite: str, by_source: dict[str, list[Row]], path: Path) -> None:
+    """Steps: two catalogue files, `path` for dense models, and beside it one for mixtures of experts. Memory: one."""
+    if suite == "memory":
+        path.write_text(
+            _interval_yaml(by_source, suite, 1.0, "assumed: what is allocated is the software's"),
+            encoding="utf-8",
+        )
+        return
     dense = {name: rows for name, rows in by_source.items() if not name.endswith(MIXTURES)}
     mixtures = {name: rows for name, rows in by_source.items() if name.endswith(MIXTURES)}
     for found, target in ((dense, path), (mixtures, path.with_stem(f"{path.stem}-mixtures"))):
         if len(found) > 1:
-            target.write_text(_interval_yaml(found), encoding="utf-8")
+            origin = "assumed: half as wide again where the calibration of another GPU stands in"
+            target.write_text(_interval_yaml(found, suite, 1.5, origin), encoding="utf-8")
 
 
-def _interval_yaml(by_source: dict[str, list[Row]]) -> str:
+def _interval_yaml(by_source: dict[str, list[Row]], suite: str, transferred: float, origin: str) -> str:
     from simulator.validation.intervals import NOMINAL, intervals
 
     found = intervals(by_source)
@@ -119,12 +126,12 @@ def _interval_yaml(by_source: dict[str, list[Row]]) -> str:
         f"nominal: {NOMINAL}",
         f"low: {found.low:.4f}",
         f"high: {found.high:.4f}",
-        "transferred: 1.5",
+        f"transferred: {transferred}",
         f"coverage: {found.mean:.3f}",
         f"rows: {found.rows}",
         "sources:",
-        '  low: "clustersim validate steps --intervals"',
-        '  transferred: "assumed: half as wide again where the calibration of another GPU stands in"',
+        f'  low: "clustersim validate {suite} --intervals"',
+        f'  transferred: "{origin}"',
         "# coverage with each source left out:",
         *(f"#   {name}: {part:.2f}" for name, part in found.by_source.items()),
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 LONGEST_TEXT = 80
+MISSING = "is missing"
 MOST_FAULTS = 100  # listed of one file: nobody reads more, and each one costs a search for what was meant
 
 
@@ -31,6 +32,11 @@ class Fault:
     column: int
     key: str
     message: str
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether what is wrong is that the key is not there."""
+        return self.message.startswith(MISSING)
 
     def __str__(self) -> str:
         place = Place(printable(self.file), self.line, self.column)

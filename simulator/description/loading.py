@@ -58,8 +58,14 @@ def resolve(
 
 
 def _not_yet_said(faults: list[Fault], said: list[Fault]) -> list[Fault]:
-    """Without the faults that only follow from earlier ones at the same place (an unknown name is no
-    mapping).
+    """Without the faults that only follow from earlier ones: at the same place (an unknown name is no mapping), or
+    keys missing where what they would come from could not be read.
     """
     before = {(fault.file, fault.line, fault.column) for fault in said}
-    return [fault for fault in faults if (fault.file, fault.line, fault.column) not in before]
+    unread = [fault.key.removesuffix("extends") for fault in said if fault.key.split(".")[-1] == "extends"]
+
+    def follows(fault: Fault) -> bool:
+        at_the_same_place = (fault.file, fault.line, fault.column) in before
+        return at_the_same_place or (fault.is_missing and any(fault.key.startswith(base) for base in unread))
+
+    return [fault for fault in faults if not follows(fault)]

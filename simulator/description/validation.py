@@ -9,7 +9,16 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from simulator.description.faults import MOST_FAULTS, Fault, KeyFaults, Place, fault_at, shown, suggestion
+from simulator.description.faults import (
+    MISSING,
+    MOST_FAULTS,
+    Fault,
+    KeyFaults,
+    Place,
+    fault_at,
+    shown,
+    suggestion,
+)
 from simulator.description.fields import Owner, child, classes_at, keys_of
 from simulator.description.quantities import FROM_TEXT
 from simulator.description.registry import Registry
@@ -93,7 +102,7 @@ def _faults(
             yield fault_at(nearest(tree, full), ".".join(full), message)
     elif kind == "missing":
         full_key = ".".join((*path, *missing))
-        yield fault_at(node.place, full_key, f"is missing{_purpose(owner, tree, path, missing)}")
+        yield fault_at(node.place, full_key, f"{MISSING}{_purpose(owner, tree, path, missing)}")
     elif kind == "extra_forbidden":
         known = [k for cls in classes_at(owner, tree, path[:-1]) for k in keys_of(cls)]
         hint = suggestion(path[-1], known) or f" (known: {', '.join(dict.fromkeys(known))})"
@@ -145,7 +154,7 @@ def _union_fault(
         for value in getattr(cls.model_fields[name].annotation, "__args__", ())
     ]
     known.sort()
-    return fault_at(node.place, key, f"is missing; one of {', '.join(known)}")
+    return fault_at(node.place, key, f"{MISSING}; one of {', '.join(known)}")
 
 
 def _quoted(text: str) -> list[str]:

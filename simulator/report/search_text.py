@@ -26,6 +26,8 @@ def search_text(result: SearchResult, width: int = 110) -> str:
             for number, prediction in enumerate(result.best, start=1):
                 console.print(f"{number:>3}  {plan_line(prediction)}")
                 console.print(f"     {settings(prediction)}")
+            for line in _narrow(result.best):
+                console.print(line)
         else:
             console.print("no plan fits")
         console.print()
@@ -82,11 +84,24 @@ def _table(best: tuple[Prediction, ...]) -> Table:
             write.seconds(one.step_time_s),
             write.percent(one.mfu),
             write.number(rate),
-            f"{one.memory.peak_bytes / 2**30:.1f} of {one.memory.capacity_bytes / 2**30:.0f} GiB",
+            f"{one.memory.peak_bytes / 2**30:.1f} of {one.memory.capacity_bytes / 2**30:.1f} GiB"
+            + (" ?" if one.memory.may_not_fit else "  "),
             "" if one.cost_usd is None else f"{one.cost_usd:.3g}",
             "" if one.energy_j is None else write.energy(one.energy_j),
         )
     return table
+
+
+def _narrow(best: tuple[Prediction, ...]) -> list[str]:
+    """What `?` means, and how to do without."""
+    narrow = [one.memory for one in best if one.memory.may_not_fit]
+    if not narrow:
+        return []
+    most, capacity = narrow[0].factors[1], narrow[0].capacity_bytes / 2**30
+    return [
+        f"  ? may not fit: measured peaks go up to {most:.2f} times the predicted ones; leave such plans out with",
+        f"    --constraint 'memory.peak_high_bytes<={capacity:.1f} GiB'",
+    ]
 
 
 def _typed(value: object) -> str:

@@ -171,11 +171,14 @@ def limits_line(prediction: Prediction) -> str:
 
 
 def memory_line(prediction: Prediction) -> str:
-    """`57.1 GiB of 79.2 GiB on stage 0: fits`."""
+    """`57.1 GiB (53.0 GiB to 67.9 GiB) of 79.2 GiB on stage 0: fits`."""
     memory = prediction.memory
     verdict = "fits" if memory.fits else f"does not fit, {write.size(memory.shortfall_bytes)} short"
+    if memory.may_not_fit:
+        verdict = "fits, if the prediction is not too low"
     peak, capacity = write.size(memory.peak_bytes), write.size(memory.capacity_bytes)
-    return f"{peak} of {capacity} on {memory.rank_class}: {verdict}"
+    error = f"{write.size(memory.peak_low_bytes)} to {write.size(memory.peak_high_bytes)}"
+    return f"{peak} ({error}) of {capacity} on {memory.rank_class}: {verdict}"
 
 
 def memory_kinds(prediction: Prediction) -> list[str]:

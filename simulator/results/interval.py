@@ -1,4 +1,6 @@
-"""How far off may a step time be? Factors earned on published steps, wider where the hardware was never measured."""
+"""How far off may a step time or a peak of memory be? Factors earned on published runs, wider where the hardware was
+never measured.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Interval(Named):
-    """Quantiles of measured over predicted step time, every source weighing the same."""
+    """Quantiles of measured over predicted, every source weighing the same."""
 
     kind: Literal["interval"] = Field("interval", description="Always `interval`.")
     nominal: float = Field(
@@ -30,11 +32,11 @@ class Interval(Named):
         le=1,
         description="Part of the rows inside the interval that the other sources gave (leave one out).",
     )
-    rows: int = Field(description="Measured steps behind it.")
+    rows: int = Field(description="Measurements behind it.")
 
 
-@lru_cache(maxsize=2)
-def step_interval(name: str) -> Interval | None:
+@lru_cache(maxsize=3)
+def known_interval(name: str) -> Interval | None:
     """An interval of the catalogue; None where there is none yet."""
     from simulator.description import DescriptionError, load
 
@@ -48,11 +50,17 @@ def step_interval(name: str) -> Interval | None:
 def bounds(step: float, built: Built) -> tuple[float | None, float | None]:
     """(low, high) seconds around a predicted step; null until earned."""
     experts = any(unit.whole.experts for stage in built.setting.content for unit in stage)
-    interval = step_interval("steps-mixtures" if experts else "steps")
+    interval = known_interval("steps-mixtures" if experts else "steps")
     if interval is None:
         return None, None
     width = interval.transferred if _is_transferred(built) else 1.0
     return step * interval.low**width, step * interval.high**width
+
+
+def memory_factors() -> tuple[float, float]:
+    """(low, high): how many times a predicted peak a measured one may be. What is allocated is not the hardware's."""
+    interval = known_interval("memory")
+    return (1.0, 1.0) if interval is None else (interval.low, interval.high)
 
 
 def _is_transferred(built: Built) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.costs.memory import host_state
 from simulator.engine.memory import MemoryPeak
+from simulator.results.interval import memory_factors
 
 if TYPE_CHECKING:
     from simulator.engine.timeline import Timeline
@@ -57,6 +58,8 @@ class MemoryReport:
 
     classes: tuple[ClassMemory, ...]
     host: HostMemory = HostMemory(0.0, 0.0)
+    factors: tuple[float, float] = (1.0, 1.0)
+    """Ends of the interval around a peak, as multiples of it."""
 
     @property
     def fullest(self) -> ClassMemory:
@@ -66,6 +69,14 @@ class MemoryReport:
     @property
     def peak_bytes(self) -> float:
         return self.fullest.peak_bytes
+
+    @property
+    def peak_low_bytes(self) -> float:
+        return self.factors[0] * self.peak_bytes
+
+    @property
+    def peak_high_bytes(self) -> float:
+        return self.factors[1] * self.peak_bytes
 
     @property
     def capacity_bytes(self) -> float:
@@ -82,6 +93,11 @@ class MemoryReport:
     @property
     def fits(self) -> bool:
         return self.peak_bytes <= self.capacity_bytes and self.host.fits
+
+    @property
+    def may_not_fit(self) -> bool:
+        """Whether it fits by less than predictions of memory are known to err."""
+        return self.fits and self.peak_high_bytes > self.capacity_bytes
 
     @property
     def nearly_full(self) -> bool:
@@ -104,6 +120,8 @@ class MemoryReport:
         """The `memory` object of `clustersim run --json`."""
         return {
             "peak_bytes": self.peak_bytes,
+            "peak_low_bytes": self.peak_low_bytes,
+            "peak_high_bytes": self.peak_high_bytes,
             "capacity_bytes": self.capacity_bytes,
             "fits": self.fits,
             "shortfall_bytes": self.shortfall_bytes,
@@ -145,7 +163,7 @@ def memory_report(built: Built, timeline: Timeline) -> MemoryReport:
                 by_kind=kinds,
             )
         )
-    return MemoryReport(tuple(classes), _host_memory(built, timeline))
+    return MemoryReport(tuple(classes), _host_memory(built, timeline), memory_factors())
 
 
 def _host_memory(built: Built, timeline: Timeline) -> HostMemory:

@@ -6,13 +6,14 @@ which nothing is known, such as what a breakdown says, exclude no plan before it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.interval import memory_factors
 from simulator.sweeps.objectives import OBJECTIVES, Constraint
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ Floats = NDArray[np.float64]
 
 LEAST = {"step_time_s": "step_time", "cost_usd": "tokens_per_dollar", "energy_j": "tokens_per_joule"}
 """Keys of a prediction by the objective whose bound they are never below."""
+
+
+_PEAKS: dict[str, Callable[[], float]] = {
+    "memory.peak_bytes": lambda: 1.0,
+    "memory.peak_low_bytes": lambda: memory_factors()[0],
+    "memory.peak_high_bytes": lambda: memory_factors()[1],
+}
+"""Keys of a prediction that are a multiple of its peak."""
 
 
 def excluding(
@@ -44,7 +53,7 @@ def is_bounded(key: str, cluster: Cluster, workload: Workload) -> bool:
     """Whether something of the key is known before a plan is simulated."""
     if key in LEAST:
         return OBJECTIVES[LEAST[key]].missing(cluster) is None
-    if key == "memory.peak_bytes":  # which is that of the GPU with the largest share in use
+    if key in _PEAKS:  # which is that of the GPU with the largest share in use
         return len({group.node.gpu.memory.total for group in cluster.node_groups}) == 1
     return key in _per_step(cluster, workload)
 
@@ -56,8 +65,8 @@ def limits(key: str, cluster: Cluster, workload: Workload, bounds: Bounds) -> tu
         return nothing
     if key in LEAST:
         return OBJECTIVES[LEAST[key]].bound(cluster, bounds), nothing[1]
-    if key == "memory.peak_bytes":
-        return bounds.peak_bytes, nothing[1]
+    if key in _PEAKS:
+        return _PEAKS[key]() * bounds.peak_bytes, nothing[1]
     with np.errstate(divide="ignore"):
         return nothing[0], _per_step(cluster, workload)[key] / bounds.step_time
 

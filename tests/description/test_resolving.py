@@ -147,3 +147,12 @@ def test_resolving_leaves_no_reference_behind(design: Path) -> None:
     tree, faults = resolve("cluster", "cluster.yaml")
     assert not faults
     assert "extends" not in str(plain(tree)) and isinstance(plain(tree)["node"]["gpu"], dict)
+
+
+def test_keys_of_an_unknown_base_are_not_called_missing(design: Path) -> None:
+    (design / "lost.yaml").write_text(
+        "kind: cluster\nextends: clouster.yaml\nnode: {gpu: {}}\nnum_nodes: two\n"
+    )
+    faults = faults_of("cluster", "lost.yaml")
+    assert len(faults) == 2
+    assert "extends: " in faults[0] and "num_nodes" in faults[1]

@@ -164,3 +164,6 @@ def test_oversubscription_and_uplinks_exclude_each_other() -> None:
     both = clos | {"oversubscription": 2, "uplink_bandwidth": "400 Gb/s"}
     assert "each follows from the other" in faults("fabric", both)
     assert load("fabric", clos | {"uplink_bandwidth": "400 Gb/s"}).uplink_bandwidth == 50e9
+    assert load("fabric", both | {"oversubscription": None}).uplink_bandwidth == 50e9
+    fabric = {"kind": "rail_optimized", "extends": "ndr-superpod", "oversubscription": None}
+    assert load("fabric", fabric | {"uplink_bandwidth": "200 Gb/s"}).nodes_per_unit == 32

@@ -74,6 +74,8 @@ def test_memory_by_kind_sums_to_each_peak_and_the_fullest_class_is_reported(
     assert [one.stage for one in memory.by_stage()] == sorted({one.stage for one in memory.classes})
     assert memory.shortfall_bytes == max(0.0, memory.peak_bytes - memory.capacity_bytes)
     assert memory.fits == (memory.shortfall_bytes == 0.0)
+    assert memory.peak_low_bytes <= memory.peak_bytes <= memory.peak_high_bytes
+    assert memory.may_not_fit == (memory.fits and memory.peak_high_bytes > memory.capacity_bytes)
 
 
 def test_a_model_without_parameters_or_activations_holds_nothing_and_fits() -> None:
@@ -82,7 +84,7 @@ def test_a_model_without_parameters_or_activations_holds_nothing_and_fits() -> N
     memory = prediction.memory
     assert [one.stage for one in memory.by_stage()] == list(range(8))
     assert memory.peak_bytes == 0.0 and memory.capacity_bytes > 0.0 and memory.fits
-    assert "0 B of " in str(prediction)
+    assert "0 B (0 B to 0 B) of " in str(prediction)
 
 
 @QUICK

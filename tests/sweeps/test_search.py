@@ -126,6 +126,21 @@ def test_json_object_has_the_keys_of_the_design() -> None:
     assert set(tree["certificate"]) >= {"plans", "infeasible", "pruned", "simulated", "best_pruned_bound_s"}
 
 
+def test_plans_that_fit_by_less_than_memory_errs_are_marked_and_told_apart_by_a_constraint() -> None:
+    goal, one = (
+        objective("step_time", machine()),
+        Space({"tp": (2,), "pp": (1,), "cp": (1,), "micro_batch": (1,)}),
+    )
+    best = search(machine(), job(), goal, space=one).best[0]
+    tight = machine(best.memory.peak_bytes * 1.02)
+    marked = search_text(found := search(tight, job(), goal, space=one, top=1), width=200)
+    assert found.best[0].memory.may_not_fit and not best.memory.may_not_fit
+    assert "GiB ?" in marked and "?" not in search_text(search(machine(), job(), goal, space=one))
+    advice = marked.split("--constraint '")[1].split("'")[0]
+    left = search(tight, job(), goal, space=one, constraints=[Constraint.parse(advice)])
+    assert not any(plan.memory.may_not_fit for plan in left.best)
+
+
 SMALL = Space({"tp": (1, 2), "pp": (1, 2), "cp": (1,), "zero": (0, 1), "micro_batch": (1,)})
 
 
@@ -151,7 +166,7 @@ def test_a_constraint_on_an_unknown_key_is_told_even_where_another_excludes_all_
     "key",
     [
         *("step_time_s", "mfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s"),
-        *("energy_j", "cost_usd", "memory.peak_bytes"),
+        *("energy_j", "cost_usd", "memory.peak_bytes", "memory.peak_low_bytes", "memory.peak_high_bytes"),
     ],
 )
 def test_bounds_exclude_no_plan_that_keeps_to_a_constraint(key: str) -> None:

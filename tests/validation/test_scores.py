@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.cli.validate import write_intervals
+from simulator.description import load
 from simulator.validation.intervals import intervals, quantiles
 from simulator.validation.scores import Row, ordered_pairs, regret, score
 
@@ -63,3 +67,14 @@ def test_coverage_leaves_each_source_out() -> None:
     assert found.by_source["far"] == 0.0
     assert found.by_source["a"] > 0.8
     assert found.rows == 23
+
+
+@pytest.mark.parametrize(("suite", "files"), [("steps", ["steps", "steps-mixtures"]), ("memory", ["steps"])])
+def test_intervals_are_written_as_descriptions(suite: str, files: list[str], tmp_path: Path) -> None:
+    by_source = {name: [row(1.0, 0.9), row(1.0, 1.1)] for name in ("a", "b", "a_moe", "b_moe")}
+    write_intervals(suite, by_source, tmp_path / "steps.yaml")
+    assert sorted(path.stem for path in tmp_path.iterdir()) == files
+    for stem in files:
+        found = load("interval", tmp_path / f"{stem}.yaml")
+        assert found.low < 1.0 < found.high and found.rows == (8 if suite == "memory" else 4)
+        assert f"validate {suite}" in found.sources["low"]

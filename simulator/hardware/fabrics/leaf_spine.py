@@ -19,8 +19,11 @@ class Layers(Fabric):
     """What leaf-spine fabrics share: the spines, their uplinks, and how flows are spread over them."""
 
     num_spines: int = Field(ge=1, description="Spine switches; every leaf has one uplink to each.")
-    oversubscription: float = Field(
-        1.0, gt=0, description="Leaf downlink over uplink bandwidth; 1 is non-blocking. Sizes the uplinks."
+    oversubscription: float | None = Field(
+        None,
+        gt=0,
+        description="Leaf downlink over uplink bandwidth; sizes the uplinks. null: from uplink_bandwidth, or 1 "
+        "(non-blocking).",
     )
     uplink_bandwidth: BytesPerSecond | None = Field(
         None, description="Of one leaf-to-spine uplink, per direction; null: from oversubscription."
@@ -42,9 +45,8 @@ class Layers(Fabric):
 
     @model_validator(mode="after")
     def _check_uplinks(self) -> Self:
-        given = {"oversubscription", "uplink_bandwidth"} <= self.model_fields_set
-        if given and self.uplink_bandwidth is not None:
-            message = "give either uplink_bandwidth or oversubscription: each follows from the other"
+        if self.oversubscription is not None and self.uplink_bandwidth is not None:
+            message = "oversubscription is given as well, and each follows from the other; set that to null"
             raise_if_any([("uplink_bandwidth", message)])
         return self
 
@@ -56,7 +58,7 @@ class Layers(Fabric):
             leaf_of_port=leaf_of_port,
             pod_of_leaf=pod_of_leaf,
             leaf_uplinks=uplinks,
-            oversubscription=self.oversubscription,
+            oversubscription=1.0 if self.oversubscription is None else self.oversubscription,
             core_oversubscription=self.core_oversubscription,
             hop_latency=self.hop_latency,
             splitting=Splitting(self.num_spines, self.paths_per_flow, self.seed) if hashed else Splitting(),
