@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.description.faults import DescriptionError, Place, fault_at, shown, suggestion
+from simulator.description.fields import keys_of
 from simulator.description.kinds import KINDS, Kind
 from simulator.description.resolving import Resolver
 from simulator.description.tree import Mapping, Node, Scalar, Sequence, from_plain, merge
@@ -38,7 +39,7 @@ def split_settings(settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]
         if not equals or not key:
             faults.append(fault_at(place, key, "needs the form KEY=VALUE, such as plan.tp=8"))
         elif head not in HEADS:
-            hint = suggestion(head, HEADS) or f"; one of {', '.join(HEADS)}"
+            hint = _where(key) or suggestion(head, HEADS) or f"; one of {', '.join(HEADS)}"
             faults.append(fault_at(place, key, f"unknown key {shown(head)}{hint}"))
         elif head in ("cluster", "workload") and not rest:
             faults.append(fault_at(place, key, f"name the key of the {head}, such as {head}.name"))
@@ -47,6 +48,13 @@ def split_settings(settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]
     if faults:
         raise DescriptionError(faults)
     return parts["cluster"], parts["workload"]
+
+
+def _where(key: str) -> str:
+    """`; did you mean plan.tp?`: the key below every description that has its first part. Empty for none."""
+    head = key.partition(".")[0]
+    owners = [name for name in HEADS if any(head in keys_of(one) for one in KINDS[name].classes())]
+    return f"; did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?" if owners else ""
 
 
 def apply_overrides(tree: Mapping, kind: Kind, overrides: Dict[str, Any], resolver: Resolver) -> Mapping:

@@ -37,6 +37,9 @@ def test_settings_go_to_the_description_that_they_name() -> None:
     [
         ("plan.tp", "--set plan.tp: plan.tp: needs the form KEY=VALUE"),
         ("plann.tp=3", "--set plann.tp=3: plann.tp: unknown key plann; did you mean plan?"),
+        ("tp=3", "tp: unknown key tp; did you mean plan.tp?"),
+        ("layers=3", "did you mean model.layers?"),
+        ("node.nic.bandwidth=3", "did you mean cluster.node.nic.bandwidth?"),
         ("=3", "needs the form KEY=VALUE"),
         ("cluster=selene", "name the key of the cluster"),
     ],
