@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from simulator.validation.kernel_data import Mask
 
 SMALL_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (256, 64), (64, 256))
+CUDA_CORE_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
+"""Tile shapes of cuBLAS's products in fp32 without matrix units (sgemm), which have smaller tiles."""
 TILES = {
+    "volta": (*SMALL_TILES, (64, 64)),
     "ampere": SMALL_TILES,
     "ada": SMALL_TILES,
     "hopper": SMALL_TILES,
@@ -35,7 +38,7 @@ TILES = {
 """Tile shapes by architecture: those of cuBLAS kernels (their names in profiles), as far as the data bear them out.
 
 Adding 256 x 256 or 192-wide tiles to the A100 raises its error from 3.7 % to 5 %; on Blackwell (pairs of SMs with
-256-row tiles) 256 x 256 is needed. 64 x 64 makes every GPU worse: the library hardly ever picks it.
+256-row tiles) 256 x 256 is needed. 64 x 64 makes every GPU from the A100 on worse: the library hardly ever picks it.
 """
 
 BOUNDS: Bounds = {

@@ -42,6 +42,7 @@ class Recipe:
 
     description: str
     formats: dict[str, str]  # number format -> as the tables call it; bf16 is in a table of its own for most
+    older: bool = False  # products are DeepBench's, every format fitted by itself
     training_heads: tuple[int, ...] = ()  # head sizes of training attention measured
     linked_heads: bool = False  # with a few scattered rows each, so that neighbours hold one another
     lender: str | None = None
@@ -103,10 +104,32 @@ RECIPES = {
         lender="a100-sxm",
         implementations=AMPERE,
     ),
+    "v100-sxm2-16": Recipe(
+        description="V100 SXM2 16 GB",
+        formats={"bf16": "fp16", "fp32": "fp32"},
+        older=True,
+        lender="a100-sxm",
+        implementations=AMPERE,
+    ),
+    "p100-pcie": Recipe(
+        description="P100 PCIe 16 GB",
+        formats={"fp32": "fp32"},
+        older=True,
+        lender="a100-sxm",
+        implementations=AMPERE,
+    ),
+    "titan-xp": Recipe(
+        description="TITAN Xp",
+        formats={"fp32": "fp32"},
+        older=True,
+        lender="a100-sxm",
+        implementations=AMPERE,
+    ),
 }
 """In the order in which they can be made: a lender comes before those it lends to."""
 
 LINEAR = "linear layers in inference frameworks (ai-dynamo/aiconfigurator, 2026-08)"
+OLDER = "dense products with sides of 64 and more in cuBLAS (baidu-research/DeepBench, results/train, 2017 to 2019)"
 SERVING = (
     "causal context attention in TensorRT-LLM, cache writes included (ai-dynamo/aiconfigurator, 2026-08)"
 )
@@ -132,7 +155,10 @@ def calibrate(gpu: GPU, lender: KernelCalibration | None = None) -> KernelCalibr
     """
     recipe, chip = RECIPES[gpu.name], chip_of(gpu)
     made = _Parts({}, {}, {}, {}, {})
-    _add_gemms(made, gpu, chip, recipe, lender)
+    if recipe.older:
+        _add_older_gemms(made, gpu, chip, recipe)
+    else:
+        _add_gemms(made, gpu, chip, recipe, lender)
     attention = _attention(made, gpu, chip, recipe, lender)
     memory = _memory(made, gpu, chip, lender)
     return KernelCalibration(
@@ -191,6 +217,23 @@ def _add_gemms(made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe, lender: Kerne
     if gpu.architecture == "blackwell":
         made.library |= _library(made, chip)
         made.sources["library"] = LIBRARY
+
+
+def _add_older_gemms(made: _Parts, gpu: GPU, chip: Chip, recipe: Recipe) -> None:
+    """Products of a GPU that DeepBench measured; those in fp32 run without matrix units, in smaller tiles."""
+    for dtype, name in recipe.formats.items():
+        rows = kernel_data.older_gemms(gpu.name, name)
+        held = kernel_data.held_gemms(rows)
+        tiles = fit_gemm.CUDA_CORE_TILES if dtype == "fp32" else fit_gemm.TILES[gpu.architecture]
+        found = fit_gemm.fit_gemm(rows[~held], chip, dtype, tiles)
+        made.gemm[dtype] = found
+        made.fits[f"gemm.{dtype}"] = Fit(
+            rows=int((~held).sum()),
+            error=_gemm_error(rows[~held], chip, dtype, found),
+            holdout={"weight matrices": _gemm_error(rows[held], chip, dtype, found)},
+            note=OLDER,
+        )
+        made.sources[f"gemm.{dtype}"] = f"measured in {name}: {OLDER}"
 
 
 def _library(made: _Parts, chip: Chip) -> dict[str, float]:

@@ -57,6 +57,19 @@ def narrow_gemms(gpu: str, dtype: str, source: str = "aiconfigurator") -> pd.Dat
     return medians.assign(seconds=medians.us * 1e-6)
 
 
+SKINNY = 64  # rows, columns or depth
+
+
+def older_gemms(gpu: str, dtype: str) -> pd.DataFrame:
+    """DeepBench's GEMMs of one GPU in fp32 or fp16: m, n, k, seconds; the median over transposed operands.
+
+    Left out: products with a side below `SKINNY`, those of recurrent networks that answer a few users, which cuBLAS
+    of the time ran in kernels of their own (on a P100, 16 columns take up to seven times as long as 32).
+    """
+    rows = narrow_gemms(gpu, dtype, "deepbench")
+    return rows[(rows[["m", "n", "k"]] >= SKINNY).all(axis=1)].reset_index(drop=True)
+
+
 def training_gemms(gpu: str) -> pd.DataFrame:
     """GEMMs of training frameworks: forward, input and weight gradients (`direction`), batched ones included."""
     rows = table("gemm_other")

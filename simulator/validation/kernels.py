@@ -20,6 +20,12 @@ Judged = tuple[str, str, float, float]
 """Source (GPU and kind of kernel), name of the row, measured and predicted seconds."""
 
 GPUS = (*kernel_data.GPUS, "gb300", "l40s")
+OLDER = {
+    "v100-sxm2-16": {"bf16": "fp16", "fp32": "fp32"},
+    "p100-pcie": {"fp32": "fp32"},
+    "titan-xp": {"fp32": "fp32"},
+}
+"""GPUs whose products DeepBench measured: number format -> as the tables call it."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
 """Number format -> as the tables call it."""
 
@@ -42,6 +48,13 @@ def held_out() -> Iterator[Judged]:
             yield from _rows(f"{gpu} attention both", *_published(gpu, chip, calibration))
         if "memory" in calibration.fits:
             yield from _rows(f"{gpu} memory-bound", *_memory_bound(gpu, chip, calibration))
+    for gpu, formats in OLDER.items():
+        chip, calibration = _gpu(gpu)
+        for dtype, name in formats.items():
+            rows = kernel_data.older_gemms(gpu, name)
+            rows = rows[kernel_data.held_gemms(rows)]
+            predicted = fit_gemm.predicted(rows, chip, dtype, calibration.gemm[dtype])
+            yield from _rows(f"{gpu} gemm {name}", rows, predicted)
     yield from unfitted()
     yield from _grouped()
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 # Parameters are relative to datasheet rates, so they carry over; the larger error shows in `transferred_from`.
 NEAREST = {
-    "pascal": "a100-sxm",
-    "volta": "a100-sxm",
-    "turing": "a100-sxm",
+    "pascal": "p100-pcie",
+    "volta": "v100-sxm2",
+    "turing": "v100-sxm2",
     "ampere": "a100-sxm",
     "ada": "l40s",
     "hopper": "h100-sxm",
@@ -25,8 +25,19 @@ NEAREST = {
     "tpu": "tpu-v5p",
 }
 
-STAND_INS = {"mxfp8": ("fp8",), "nvfp4": ("mxfp8", "fp8"), "fp8": ("mxfp8",)}
-"""Number format -> measured ones whose parameters are nearer to it than those of bf16."""
+STAND_INS = {
+    "mxfp8": ("fp8",),
+    "nvfp4": ("mxfp8", "fp8"),
+    "fp8": ("mxfp8",),
+    "tf32": ("fp32",),
+    "bf16": ("fp32",),
+    "fp16": ("bf16", "fp32"),
+}
+"""Number format -> measured ones whose parameters are nearer to it than those of bf16.
+
+fp32 has parameters of its own only where it was measured without matrix units: on Volta and Pascal, which run TF32 as
+fp32, and Pascal 16 bits on the same cores.
+"""
 
 
 def calibration_for(gpu: GPU) -> KernelCalibration:

@@ -53,16 +53,19 @@ def test_measured_gpus_use_their_own_calibration_and_others_say_what_they_borrow
     for name in CALIBRATED:
         assert calibration(name).gpu == name
         assert calibration(name).transferred_from is None
-    assert calibration("v100-sxm2-32").transferred_from == "a100-sxm-80"
+    assert calibration("v100-sxm2-32").transferred_from == "v100-sxm2-16"
+    assert calibration("p100").transferred_from == "p100-pcie"
     assert calibration("h100-pcie").transferred_from == "h100-sxm"
     assert calibration("mi300x").transferred_from == "h100-sxm"
 
 
 def test_borrowed_parameters_scale_with_the_datasheet() -> None:
-    """A V100 with the A100's rates and SMs takes the A100's times: nothing but the datasheet tells them apart."""
-    v100 = gpu("v100-sxm2-32")
+    """An MI250X with the A100's rates and SMs takes the A100's times: nothing but the datasheet tells them apart."""
+    borrower = gpu("mi250x-gcd")
     rates = gpu("a100-sxm-80")
-    same = v100.model_copy(update={"sms": rates.sms, "dense_peak": rates.dense_peak, "memory": rates.memory})
+    same = borrower.model_copy(
+        update={"sms": rates.sms, "dense_peak": rates.dense_peak, "memory": rates.memory}
+    )
     kernel = Gemm(4096, 4096, 4096, "fp16")
     assert kernel_seconds(kernel, same, calibration_for(same)) == kernel_seconds(
         kernel, rates, calibration("a100-sxm-80")
@@ -70,6 +73,10 @@ def test_borrowed_parameters_scale_with_the_datasheet() -> None:
 
 
 def test_formats_without_measurements_take_the_nearest() -> None:
+    volta, pascal = calibration("v100-sxm2-16"), calibration("p100")
+    assert gemm_parameters(volta, "fp16") == volta.gemm["bf16"] != volta.gemm["fp32"]
+    assert gemm_parameters(volta, "tf32") == volta.gemm["fp32"]  # which has no TF32
+    assert gemm_parameters(pascal, "fp16") == pascal.gemm["fp32"]  # which has no matrix units
     hopper = calibration("h100-sxm")
     assert gemm_parameters(hopper, "nvfp4") == hopper.gemm["mxfp8"]
     assert gemm_parameters(hopper, "fp16") == hopper.gemm["bf16"]
