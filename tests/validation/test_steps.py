@@ -23,6 +23,7 @@ from simulator.validation.step_data import plan_of, rows_of, sources, step_rows,
         ("llmfoundry", 0.08),
         ("flash_attention", 0.03),
         ("ibm_fsdp", 0.05),
+        ("nemo_megatron_2208", 0.07),
     ],
 )
 def test_mean_error_of_a_source(source: str, most: float) -> None:
