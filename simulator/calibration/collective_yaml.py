@@ -63,6 +63,9 @@ def _tuner(tuner: Tuner) -> str:
     shown = [f"{name}: {digits(rate / 1e9)} GB/s" for name, rate in rates.items()]
     if tuner.in_network is not None:
         shown.append(f"in_network: {digits(tuner.in_network)}")
+    if tuner.network is not None:
+        credited = (f"{key}: {digits(rate / 1e9)} GB/s" for key, rate in tuner.network.model_dump().items())
+        shown.append(f"network: {{{', '.join(credited)}}}")
     return f"{{{', '.join(shown)}}}"
 
 

@@ -46,7 +46,7 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
     scale_up = [topology.hardware[int(h)].scale_up for h in np.unique(topology.gpu_hardware[members])]
     hosts = [topology.hardware[int(h)].host_link for h in np.unique(topology.gpu_hardware[members])]
     ways = scale_up if node.interconnect.kind in ("nvswitch", "nvlink_mesh") else hosts
-    nic = _nic_bandwidth(topology, members) if num_nodes > 1 else 0.0
+    nic, num_nics = _nics(topology, members) if num_nodes > 1 else (0.0, 0)
     return GroupShape(
         num_ranks=len(members),
         num_nodes=num_nodes,
@@ -57,16 +57,19 @@ def _shape(topology: Topology, members: Ints, num_nodes: int, fullest: int, late
             (topology.scale_up_bandwidth(members), *(w.bandwidth for w in ways if w is not None))
         ),
         nic_bandwidth=nic,
+        num_nics=num_nics,
         hop_latency=latency if num_nodes > 1 else 0.0,
     )
 
 
-def _nic_bandwidth(topology: Topology, members: Ints) -> float:
-    """Bytes/s of all NICs that the members of one node use, the slowest node's."""
+def _nics(topology: Topology, members: Ints) -> tuple[float, int]:
+    """Bytes/s of all NICs that the members of one node use, the slowest node's, and how many those are."""
     num_ports = len(topology.ports)
     pairs = np.unique(topology.gpu_node[members] * num_ports + topology.gpu_port[members])
     starts = np.flatnonzero(np.diff(pairs // num_ports, prepend=-1))
-    return float(np.add.reduceat(topology.ports.bandwidth[pairs % num_ports], starts).min())
+    rates = np.add.reduceat(topology.ports.bandwidth[pairs % num_ports], starts)
+    slowest = int(rates.argmin())
+    return float(rates[slowest]), int(np.diff(starts, append=len(pairs))[slowest])
 
 
 def _row_hash(rows: Ints) -> Ints:

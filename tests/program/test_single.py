@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,15 @@ def test_alone_it_takes_the_time_of_the_closed_form(op: str, shape: tuple[int, i
     (group,), _ = group_shapes(topology, np.arange(machine.num_gpus)[None, :])
     alone = collective_seconds(collective_cost(op, SIZE, group, LIBRARY), group)
     assert seconds(collective_program(machine, op, SIZE, LIBRARY)) == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("members", "num_nics"), [((0, 1, 2, 3), 0), (range(16), 2), ((0, 4), 1), ((0, 1, 4, 5), 1)]
+)
+def test_a_group_knows_the_nics_that_it_uses(members: Sequence[int], num_nics: int) -> None:
+    """4 nodes of 4 GPUs, of which every two share a NIC."""
+    (group,), _ = group_shapes(build_topology(cluster(4, 4, 2)), np.array([members]))
+    assert group.num_nics == num_nics
 
 
 @pytest.mark.parametrize("slow", [{}, {3: 0.5}, {0: 0.5, 5: 0.25, 9: 0.7}])

@@ -61,11 +61,23 @@ def candidates(
     measured = MADE_OF.get(op, op)
     factors = library.operations.get(measured, PLAIN)
     taken = _taken(measured, size, group, library)
-    for name in library.choices.get(measured, ()):
+    for name in _algorithms(measured, size, group, library):
         if refused(name, op, group, library) is None:
             movement = ALGORITHMS[name].movement(op, size, group)
             for protocol, rates in considered(library.algorithms[name], taken).items():
                 yield cost_of(name, protocol, rates, factors, movement, group, library)
+
+
+def _algorithms(op: str, size: float, group: GroupShape, library: CollectiveCalibration) -> tuple[str, ...]:
+    """The algorithms among which the fastest counts: without trees where the library's tuner takes a ring.
+
+    As with protocols the time can then only jump up where the tuner changes its mind.
+    """
+    names = library.choices.get(op, ())
+    if op != "all_reduce" or set(names) != {"ring", "tree"} or library.tuner is None:
+        return names
+    known = group.num_nodes > 1 and group.num_nics > 0 and group.nic_bandwidth > 0.0
+    return ("ring",) if known and library.tuner.prefers_ring(size, group) else names
 
 
 BY_SIZE = ("ll", "ll128", "simple")

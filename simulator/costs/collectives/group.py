@@ -17,8 +17,9 @@ class GroupShape:
     """A process group as a collective sees it.
 
     `ranks_per_node` is the number of members on its fullest node, `scale_up_bandwidth` bytes/s per GPU and
-    direction, `nic_bandwidth` bytes/s per direction of all NICs that the members of one node use together,
-    `hop_latency` seconds from one node to the next (one way, NICs included).
+    direction, `nic_bandwidth` bytes/s per direction of all NICs that the members of one node use together and
+    `num_nics` how many those are (0: not known), `hop_latency` seconds from one node to the next (one way, NICs
+    included).
     Raises ValueError where the members cannot be laid out so.
     """
 
@@ -29,6 +30,7 @@ class GroupShape:
     in_network_reduction: bool = False
     scale_up_bandwidth: float = 0.0
     nic_bandwidth: float = 0.0
+    num_nics: int = 0
     hop_latency: float = 0.0
 
     def __post_init__(self) -> None:

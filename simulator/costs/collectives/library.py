@@ -86,8 +86,8 @@ class CollectiveCalibration(Named):
     )
     tuner: Tuner | None = Field(
         default=None,
-        description="What the library's own model of one node goes by when it takes a protocol; null: it takes the "
-        "fastest.",
+        description="What the library's own model goes by when it takes a protocol (on one node) or an algorithm "
+        "(across nodes); null: it takes the fastest.",
     )
     in_network_min_ranks: int = Field(
         default=2, ge=1, description="Fewest ranks of a node for in-network reduction."

@@ -1,4 +1,4 @@
-"""NCCL's own model of one node: where it changes protocol, by its tables."""
+"""NCCL's own model: where it changes protocol on one node and algorithm across nodes, by its tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.costs.collectives import load_calibration
+from simulator.costs.collectives import GroupShape, collective_cost, collective_seconds, load_calibration
 from simulator.costs.collectives.tuning import Tuner
 
 ORDER = ("ll", "ll128", "simple")
@@ -61,3 +61,60 @@ def test_larger_messages_never_take_a_protocol_for_smaller_ones(
     tuner = Tuner(ring=ring, ll=ring / 3, ll128=ring, in_network=0.8)
     small, large = (tuner.protocol(op, size, ranks, in_network) for size in sizes)
     assert ORDER.index(str(small)) <= ORDER.index(str(large))
+
+
+def across(nodes: int, per_node: int, nics: int, rate: float) -> GroupShape:
+    return GroupShape(
+        num_ranks=nodes * per_node,
+        num_nodes=nodes,
+        scale_up_bandwidth=300e9,
+        nic_bandwidth=nics * rate,
+        num_nics=nics,
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "per_node", "nics", "rate", "size", "ring"),
+    [
+        # 4 channels of 24 GB/s: rings 78 us + size / 42.7 GB/s (LL128), trees of two 48.5 us + size / 24 GB/s there
+        (2, 8, 4, 25e9, 2**20, False),
+        (2, 8, 4, 25e9, 2**21, True),
+        # large: 24 GB/s x 16/30 against 23.6 GB/s / 2, although a tree of two sends half the bytes of a ring
+        (2, 8, 4, 25e9, 2**30, True),
+        (2, 8, 8, 25e9, 2**30, True),
+        # NICs of half the rate: 12 GB/s x 16/30 against 0.92 x 24 GB/s / 2, since a tree counts what is inside
+        (2, 8, 4, 12.5e9, 2**30, False),
+        # more nodes: 24 GB/s x 32/62 against 17.8 GB/s / 2
+        (4, 8, 4, 25e9, 2**30, True),
+        (4, 8, 4, 25e9, 2**20, False),
+    ],
+)
+def test_rings_or_trees_across_nodes_by_its_tables(
+    nodes: int, per_node: int, nics: int, rate: float, size: float, ring: bool
+) -> None:
+    tuner = load_calibration("nccl-a100-nvswitch").tuner
+    assert tuner is not None
+    assert tuner.prefers_ring(size, across(nodes, per_node, nics, rate)) is ring
+
+
+def test_without_tables_for_networks_it_has_no_say_across_nodes() -> None:
+    assert not Tuner(ring=240e9, ll=87.7e9, ll128=240e9).prefers_ring(1e9, across(2, 8, 4, 25e9))
+
+
+@given(
+    nodes=st.integers(2, 512),
+    per_node=st.integers(1, 8),
+    nics=st.integers(1, 8),
+    rate=st.sampled_from([12.5e9, 25e9, 50e9]),
+    sizes=st.lists(st.floats(1.0, 1e12), min_size=2, max_size=2).map(sorted),
+)
+def test_larger_messages_never_go_back_to_a_tree(
+    nodes: int, per_node: int, nics: int, rate: float, sizes: list[float]
+) -> None:
+    library, shape = load_calibration("nccl-a100-nvswitch"), across(nodes, per_node, nics, rate)
+    assert library.tuner is not None
+    small, large = (library.tuner.prefers_ring(size, shape) for size in sizes)
+    assert large or not small
+    costs = [collective_cost("all_reduce", size, shape, library) for size in sizes]
+    assert collective_seconds(costs[0], shape) <= collective_seconds(costs[1], shape) * (1.0 + 1e-9)
+    assert costs[1].algorithm == "ring" or not large
