@@ -371,6 +371,8 @@ def _memory(made: _Parts, gpu: GPU, chip: Chip, lender: KernelCalibration | None
         return lender.memory if lender else MemoryParameters(latency=0.0, efficiency={})
     held = kernel_data.held_memory_bound(rows)
     base = lender.memory if lender else MemoryParameters(latency=3e-6, efficiency=STREAMING)
+    kept = kept_row(gpu.name, chip)
+    base = base.model_copy(update={"kept_row": kept})
     found = fit_memory.fit_memory(rows[~held], chip, base)
     errors = [
         relative_error(fit_memory.predicted(part, chip, found), part.seconds.to_numpy())
@@ -387,8 +389,28 @@ def _memory(made: _Parts, gpu: GPU, chip: Chip, lender: KernelCalibration | None
     if gpu.architecture == "blackwell":
         found = found.model_copy(update={"efficiency": {**found.efficiency, "cast_block": CAST_BLOCK}})
         rest += f"; cast_block {CAST_SOURCE}"
+    if kept is not None:
+        rest += f"; kept_row: {KEPT_SOURCE}"
     made.sources["memory"] = f"measured: {MEMORY[gpu.name]}{rest}"
     return found
+
+
+def kept_row(gpu: str, chip: Chip) -> float | None:
+    """Bytes of the longest row of a norm that the L2 of a GPU holds until its second reading; None if not in `L2`."""
+    return float(f"{KEPT * L2[gpu] / (ROWS_PER_SM * chip.sms):.4g}") if gpu in L2 else None
+
+
+L2 = {"h100-sxm": 50e6, "h200": 50e6, "gb200": 126e6}
+"""Bytes of L2 cache (datasheets) of GPUs whose norms slow down where rows leave it. On an A100 (40 MB) they do not:
+16-bit norms reach half of its bandwidth at any width, so something else holds them up."""
+ROWS_PER_SM = 16
+"""PyTorch's norms give a row to 128 threads; an SM holds 2,048."""
+KEPT = 0.4
+"""Of the L2 that rows being read have (what is written takes as much). Errors in turn are least at 0.3 to 0.5 on an
+H100, an H200 and a GB200 alike, so any two of them give what the third has."""
+KEPT_SOURCE = (
+    "0.4 of the L2 (datasheet) over 16 rows on each SM; the share from norms of H100, H200 and GB200"
+)
 
 
 CAST_BLOCK = 0.69

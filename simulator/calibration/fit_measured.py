@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.calibration import fit_attention, fit_gemm, fit_memory
+from simulator.calibration.microbenchmarks.memory_bound import WIDTH
 from simulator.calibration.microbenchmarks.store import Measurement, read_results
 from simulator.calibration.relative_fit import relative_error
 from simulator.costs.kernels.calibration import Fit, KernelCalibration
 from simulator.costs.kernels.chip import Chip, chip_of
 from simulator.costs.kernels.transfer import gemm_parameters
 from simulator.hardware.gpu import GPU
+from simulator.workloads.operators import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,11 +118,14 @@ def _memory_rows(measurement: Measurement) -> list[dict[str, object]]:
     if case.benchmark == "memory_bound":
         size = case["bytes_read"] + case["bytes_written"]
         op = OPERATORS.get(case["op"], case["op"])
-        return [{"op": op, "bytes": size, "kernels": 1, "seconds": _seconds(measurement, case["op"])}]
-    if case.benchmark == "optimizer" and case["implementation"] == "fused" and case["tensors"] == 1:
-        size = ADAM_BYTES * case["elements"]
-        return [{"op": "optimizer", "bytes": size, "kernels": 1, "seconds": _seconds(measurement, "step")}]
-    return []
+        row = min(WIDTH, case["elements"]) * DTYPE_BYTES[case["dtype"]] if op == "norm" else 0.0
+        seconds = _seconds(measurement, case["op"])
+    elif case.benchmark == "optimizer" and case["implementation"] == "fused" and case["tensors"] == 1:
+        op, size, row = "optimizer", ADAM_BYTES * case["elements"], 0.0
+        seconds = _seconds(measurement, "step")
+    else:
+        return []
+    return [{"op": op, "bytes": size, "row": row, "kernels": 1, "seconds": seconds}]
 
 
 def _joined(

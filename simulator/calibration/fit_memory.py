@@ -22,20 +22,24 @@ EFFICIENCY = (0.05, 1.0)
 
 
 def fit_memory(rows: pd.DataFrame, chip: Chip, base: MemoryParameters | None = None) -> MemoryParameters:
-    """One latency and an efficiency per operator measured (op, bytes, kernels, seconds); others as in `base`."""
+    """One latency and an efficiency per operator measured (op, bytes, row, kernels, seconds); others, and the longest
+    row that the caches keep, as in `base`.
+    """
     ops = sorted(rows.op.unique())
     bounds: Bounds = {"latency": LATENCY, **dict.fromkeys(ops, EFFICIENCY)}
     start = {"latency": 3e-6, **dict.fromkeys(ops, 0.7)}
 
-    def predict(values: dict[str, float]) -> Array:
-        efficiency = {op: values[op] for op in ops}
-        return predicted(
-            rows, chip, MemoryParameters.model_construct(latency=values["latency"], efficiency=efficiency)
+    def parameters(values: dict[str, float], known: Mapping[str, float]) -> MemoryParameters:
+        return MemoryParameters.model_construct(
+            latency=values["latency"],
+            efficiency={**known, **{op: values[op] for op in ops}},
+            kept_row=base.kept_row if base else None,
         )
 
-    values = rounded(fit_parameters(predict, rows.seconds.to_numpy(), bounds, start))
-    known: Mapping[str, float] = base.efficiency if base else {}
-    return MemoryParameters(latency=values["latency"], efficiency={**known, **{op: values[op] for op in ops}})
+    found = fit_parameters(
+        lambda values: predicted(rows, chip, parameters(values, {})), rows.seconds.to_numpy(), bounds, start
+    )
+    return parameters(rounded(found), base.efficiency if base else {})
 
 
 def error_in_turn(rows: pd.DataFrame, parts: NDArray[np.int64], chip: Chip, base: MemoryParameters) -> float:
@@ -55,6 +59,6 @@ def predicted(rows: pd.DataFrame, chip: Chip, parameters: MemoryParameters) -> A
     for op, places in rows.groupby("op").indices.items():
         part = rows.iloc[places]
         out[places] = memory_bound_seconds(
-            str(op), part.bytes.to_numpy(), chip, parameters, part.kernels.to_numpy()
+            str(op), part.bytes.to_numpy(), chip, parameters, part.kernels.to_numpy(), part.row.to_numpy()
         )
     return out

@@ -38,6 +38,8 @@ def calibration_yaml(calibration: KernelCalibration) -> str:
         lines += [f"    {size}: {_flow(found.model_dump())}" for size, found in table.items()]
     lines += [f"  implementations: {_flow(calibration.attention.implementations)}", "memory:"]
     lines.append(f"  latency: {_time('latency', calibration.memory.latency)}")
+    if calibration.memory.kept_row is not None:
+        lines.append(f"  kept_row: {_digits(calibration.memory.kept_row / 1e3)} kB")
     lines += ["  efficiency:", *_block(calibration.memory.efficiency, 4)]
     if calibration.quantize:
         lines.append("quantize:")

@@ -168,7 +168,7 @@ def attention(gpu: str, part: str) -> pd.DataFrame:
 
 
 def memory_bound(gpu: str) -> pd.DataFrame:
-    """Operators limited by memory: op, bytes, kernels, seconds."""
+    """Operators limited by memory: op, bytes, row (of norms that read it twice, else 0), kernels, seconds."""
     rows = table("memory_bound")
     rows = rows[rows.gpu == gpu]
     return rows.assign(seconds=rows.us * 1e-6).reset_index(drop=True)

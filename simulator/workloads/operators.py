@@ -119,6 +119,7 @@ class MemoryBound:
     bytes_written: float
     kernels: int = 1  # launches it takes; each pays its own ramp and host launch
     flops: float = 0.0
+    row: float = 0.0  # bytes of what it reads twice over before it goes on (a norm's row); 0: it reads once
 
 
 Kernel = Gemm | GroupedGemm | Attention | MemoryBound

@@ -103,20 +103,22 @@ def test_linked_head_sizes_do_not_follow_a_single_slow_row() -> None:
 
 
 def test_a_memory_fit_finds_latency_and_efficiencies() -> None:
-    true = MemoryParameters(latency=4e-6, efficiency={"elementwise": 0.9, "norm": 0.5})
+    true = MemoryParameters(latency=4e-6, efficiency={"elementwise": 0.9, "norm": 0.5}, kept_row=1e4)
     rows = pd.DataFrame(
-        [(op, 2.0**e, 1) for op in true.efficiency for e in range(20, 31)], columns=["op", "bytes", "kernels"]
+        [(op, 2.0**e, row, 1) for op in true.efficiency for e in range(20, 31) for row in (0.0, 4e4)],
+        columns=["op", "bytes", "row", "kernels"],
     )
     rows = rows.assign(seconds=fit_memory.predicted(rows, chip("a100-sxm-80"), true))
-    found = fit_memory.fit_memory(rows, chip("a100-sxm-80"))
+    found = fit_memory.fit_memory(rows, chip("a100-sxm-80"), true.model_copy(update={"latency": 1e-6}))
     assert found.latency == pytest.approx(true.latency, rel=0.02)
     assert found.efficiency == pytest.approx(true.efficiency, rel=0.02)
+    assert found.kept_row == true.kept_row
 
 
 def test_every_part_in_turn_is_judged_by_a_fit_that_never_saw_it() -> None:
     true = MemoryParameters(latency=4e-6, efficiency={"elementwise": 0.9, "norm": 0.5})
-    rows = pd.DataFrame([(op, 2.0**e, 1) for op in true.efficiency for e in range(20, 31)])
-    rows.columns = pd.Index(["op", "bytes", "kernels"])
+    rows = pd.DataFrame([(op, 2.0**e, 0.0, 1) for op in true.efficiency for e in range(20, 31)])
+    rows.columns = pd.Index(["op", "bytes", "row", "kernels"])
     a100 = chip("a100-sxm-80")
     rows = rows.assign(seconds=fit_memory.predicted(rows, a100, true))
     sizes, ops = np.log2(rows.bytes.to_numpy()).astype(int) % 3, (rows.op == "norm").to_numpy().astype(int)

@@ -145,4 +145,5 @@ def _memory_bound(kernel: MemoryBound, chip: Chip, calibration: KernelCalibratio
     if dtype in calibration.quantize and dtype != kernel.op:
         return float(quantize_seconds(kernel.bytes_read / 2, dtype, chip, calibration.quantize[dtype]))
     size = kernel.bytes_read + kernel.bytes_written
-    return float(memory_bound_seconds(kernel.op, size, chip, calibration.memory, kernel.kernels))
+    seconds = memory_bound_seconds(kernel.op, size, chip, calibration.memory, kernel.kernels, kernel.row)
+    return float(seconds)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simulator.description.base import Description, Named
-from simulator.description.quantities import Seconds
+from simulator.description.quantities import Bytes, Seconds
 
 NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -94,6 +94,11 @@ class MemoryParameters(Description):
     efficiency: dict[str, Positive] = Field(
         description="Achieved fraction of memory bandwidth by operator (`NAME`, `NAME_backward`); `elementwise` "
         "stands for every operator not named. Counted on the bytes that the operator must move."
+    )
+    kept_row: Bytes | None = Field(
+        default=None,
+        description="Longest row of a norm that is still in the caches for its second reading, of longer ones as much: "
+        "every SM works on some 16 rows at a time, which share the L2. null: all that is read twice counts once.",
     )
 
 

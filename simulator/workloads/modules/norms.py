@@ -36,7 +36,7 @@ class Norm(Module):
     def forward(self, shard: Shard) -> list[Operation]:
         elements, size = self._elements(shard), shard.bytes
         if shard.fused("norm"):
-            what = MemoryBound("norm", elements * size, elements * size)
+            what = MemoryBound("norm", elements * size, elements * size, row=self.width * size)
         else:
             # cast to fp32, square (or centre), mean, scale, cast back, multiply by the weight: six kernels
             what = MemoryBound("norm", elements * (2 * size + 16), elements * (2 * size + 12), kernels=6)

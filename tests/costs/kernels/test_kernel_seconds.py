@@ -40,6 +40,18 @@ def test_every_gpu_of_the_catalogue_has_a_time_for_every_kernel(name) -> None:
         assert least <= took <= 10 * (least + moved / chosen.memory.bandwidth) + 1e-3, (name, kernel)
 
 
+@pytest.mark.parametrize(("name", "slows"), [("h100-sxm", True), ("gb200", True), ("a100-sxm-80", False)])
+def test_a_norm_reads_rows_again_that_have_left_the_cache(name, slows) -> None:
+    def took(row: float) -> float:
+        kernel = MemoryBound("norm", 1e9, 1e9, row=row)
+        return kernel_seconds(kernel, chip_of(gpu(name)), calibration(name))
+
+    kept = calibration(name).memory.kept_row or 1e4
+    assert took(0.0) == took(kept / 2) == took(kept)
+    assert (took(kept) < took(2 * kept) < took(8 * kept)) == slows
+    assert took(1e9) <= 1.5 * took(0.0)
+
+
 def test_every_kernel_type_has_a_model() -> None:
     assert set(MODELS) == set(typing.get_args(Kernel))
 
