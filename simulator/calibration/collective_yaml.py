@@ -40,6 +40,9 @@ def calibration_yaml(calibration: CollectiveCalibration) -> str:
             lines.append(f"  {op}: {_flow(factors.model_dump(exclude_defaults=True))}")
     if calibration.tuner is not None:
         lines.append(f"tuner: {_tuner(calibration.tuner)}")
+    if calibration.host_cache is not None:
+        lines.append(f"host_cache: {calibration.host_cache / 2**20:g} MiB")
+        lines.append(f"host_cached: {digits(calibration.host_cached)}")
     if calibration.crowding:
         lines.append(f"crowding: {digits(calibration.crowding)}")
     if calibration.network_overlap != 1.0:

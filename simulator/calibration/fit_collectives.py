@@ -28,6 +28,7 @@ BOUNDS = {
     "overlap": (0.5, 4.0),
     "local": (0.05, 5.0),
     "crowding": (0.05, 4.0),
+    "host_cached": (1.0, 3.0),
     "network_overlap": (0.5, 4.0),
 }
 """Parameter name → range in which it is sought."""
@@ -41,7 +42,7 @@ Path = tuple[str, ...]
 Match = Callable[[Path], bool]
 
 
-INSIDE = ("base", "hop", "scale_up", "overlap", "local", "crowding")
+INSIDE = ("base", "hop", "scale_up", "overlap", "local", "crowding", "host_cached")
 """Parameters that groups within one node settle."""
 
 BETWEEN = ("network_base", "network_trips", "nic")
@@ -163,6 +164,8 @@ def free_parameters(calibration: CollectiveCalibration, fitted: Match) -> dict[P
         for name in ("scale_up", "nic", "local"):
             found["operations", op, name] = getattr(factors, name) or 0.0
     found["crowding",] = calibration.crowding
+    if calibration.host_cache is not None:
+        found["host_cached",] = calibration.host_cached
     if calibration.network_overlap != 1.0:
         found["network_overlap",] = calibration.network_overlap
     return {path: value for path, value in found.items() if value > 0.0 and fitted(path)}

@@ -16,7 +16,7 @@ REACHED = {
     "aiconfigurator-b200-nccl2.27.3": 0.07,
     "aiconfigurator-gb200-nccl2.29.2": 0.06,
     "aiconfigurator-gb200-nccl2.23": 0.05,
-    "aiconfigurator-l40s-nccl2.27.3": 0.15,
+    "aiconfigurator-l40s-nccl2.27.3": 0.12,
     "aws-p5-1node": 0.07,
     "aws-p5-2nodes": 0.08,
     "gcp-a3mega-2nodes": 0.05,

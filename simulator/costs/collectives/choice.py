@@ -65,7 +65,7 @@ def candidates(
         if refused(name, op, group, library) is None:
             movement = ALGORITHMS[name].movement(op, size, group)
             for protocol, rates in considered(library.algorithms[name], taken).items():
-                yield cost_of(name, protocol, rates, factors, movement, group, library)
+                yield cost_of(name, protocol, size, rates, factors, movement, group, library)
 
 
 def _algorithms(op: str, size: float, group: GroupShape, library: CollectiveCalibration) -> tuple[str, ...]:
@@ -108,13 +108,14 @@ def considered(protocols: dict[str, Protocol], taken: str | None) -> dict[str, P
 def cost_of(
     algorithm: str,
     protocol: str,
+    size: float,
     rates: Protocol,
     factors: OperationFactors,
     movement: Movement,
     group: GroupShape,
     library: CollectiveCalibration,
 ) -> CollectiveCost:
-    """The cost of one movement at given rates.
+    """The cost of one movement at given rates, of an operation on `size` bytes.
 
     Time = base + (hops^q + transfer^q)^(1/q), q of the protocol in a node, of the library across nodes. The
     transfer time is what the busiest link needs at its achieved rate; everything else counts as latency, during
@@ -122,11 +123,12 @@ def cost_of(
     """
     scale_up, nic = loads(movement.pattern, group)
     crowd = max(1.0, group.ranks_per_node / 2) ** -library.crowding
+    cached = _cached(protocol, size, movement, group, library)
     lit = 1.0  # share of a node's NICs that the library's rings and trees pass through
     if library.network_rings is not None and movement.pattern not in ("direct", "pair"):
         lit = min(1.0, library.network_rings / group.ranks_per_node)
     efficiency = {
-        "scale_up": rates.scale_up * factors.scale_up * crowd,
+        "scale_up": rates.scale_up * factors.scale_up * crowd * cached,
         "nic": rates.nic * factors.nic * lit,
     }
     if factors.local is not None and scale_up > 0.0:
@@ -154,6 +156,24 @@ def cost_of(
         gpu_share=library.gpu_share,
         stretch=movement.stretch,
     )
+
+
+BUFFERED = 8
+"""How many chunks of a ring lie in NCCL's buffers between two GPUs at a time (NCCL_STEPS)."""
+
+
+def _cached(
+    protocol: str, size: float, movement: Movement, group: GroupShape, library: CollectiveCalibration
+) -> float:
+    """Factor on the rate in a node where a ring's buffers lie in host memory and fit the host's caches.
+
+    Each of n GPUs hands on chunks of 1/n of the message, so all buffers together take `BUFFERED` times the message
+    (until they are full). Two GPUs reach one another's memory instead.
+    """
+    rings = movement.pattern not in ("direct", "pair") and protocol == "simple"
+    if library.host_cache is None or not rings or group.num_nodes > 1 or group.num_ranks <= 2:
+        return 1.0
+    return library.host_cached if BUFFERED * size <= library.host_cache else 1.0
 
 
 def combined(hops: float, transfer: float, exponent: float) -> float:

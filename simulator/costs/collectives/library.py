@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from simulator.costs.collectives.algorithm import ALGORITHMS, OPERATIONS
 from simulator.costs.collectives.tuning import Tuner
 from simulator.description.base import Description, Named
-from simulator.description.quantities import BytesPerSecond, Fraction, Seconds
+from simulator.description.quantities import Bytes, BytesPerSecond, Fraction, Seconds
 
 
 class Protocol(Description):
@@ -97,6 +97,14 @@ class CollectiveCalibration(Named):
         ge=0.0,
         description="A rank's share of the paths inside a node falls with (ranks per node / 2)^-crowding: 0 "
         "behind a switch, above it where ranks share a PCIe root that the node file does not describe.",
+    )
+    host_cache: Bytes | None = Field(
+        default=None,
+        description="Where more than two GPUs of a node pass messages on through memory of the host: how much of it "
+        "they may use at a time and still find it in the host's caches. null: they do not.",
+    )
+    host_cached: float = Field(
+        default=1.0, ge=1.0, description="Factor on the rate of rings whose buffers stay in `host_cache`."
     )
     network_overlap: float = Field(
         default=1.0,

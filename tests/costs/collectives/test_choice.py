@@ -261,3 +261,21 @@ def test_refusals_name_every_algorithm_and_its_reason() -> None:
 def test_members_that_cannot_be_laid_out_are_refused(n: int, nodes: int, fullest: int) -> None:
     with pytest.raises(ValueError, match="cannot lie on"):
         GroupShape(num_ranks=n, num_nodes=nodes, ranks_per_node=fullest)
+
+
+def test_rings_through_the_host_are_faster_while_their_buffers_stay_in_its_caches() -> None:
+    direct, staged = plain(), plain(host_cache=2.0**20, host_cached=2.0)
+
+    def gain(op: str, size: float, ranks: int, nodes: int = 1) -> float:
+        at = group(ranks, nodes)
+        moving = [
+            collective_seconds(cost, at) - cost.latency
+            for cost in (collective_cost(op, size, at, library) for library in (direct, staged))
+        ]
+        return moving[0] / moving[1]
+
+    fits = 2.0**20 / 8  # eight chunks lie between neighbours at a time
+    assert [gain("all_reduce", fits, 4), gain("all_gather", fits, 8)] == pytest.approx([2.0, 2.0])
+    assert [gain("all_reduce", fits + 1, 4), gain("all_to_all", fits, 4)] == pytest.approx([1.0, 1.0])
+    pair, nodes = gain("all_reduce", fits, 2), gain("all_reduce", fits, 8, 2)  # a pair needs no host
+    assert [pair, nodes] == pytest.approx([1.0, 1.0])
