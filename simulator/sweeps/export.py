@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -88,17 +88,40 @@ def on_front(sweep: Sweep, table: Sequence[Row]) -> list[bool]:
     names = [(name, 1.0) for name in sweep.pareto.minimize] + [(name, -1.0) for name in sweep.pareto.maximize]
     fitting = [row.get("memory.fits") is True for row in table]
     if any(fitting):
-        for name, _ in names:
-            if not any(name in row for row in table):
-                known = sorted({key for row in table for key in row if isinstance(row[key], int | float)})
-                hint = suggestion(name, known) or f" (known: {listing(known, 60)})"
-                raise KeyFaults([("pareto", f"no prediction has {name!r}{hint}")])
+        known = {key for row in table for key in row if isinstance(row[key], int | float)}
+        _raise_for([name for name, _ in names if not any(name in row for row in table)], known)
     values = np.full((len(table), len(names)), np.nan)
     for index, (row, ok) in enumerate(zip(table, fitting, strict=True)):
         if ok:
             values[index] = [_number(row.get(name)) * sign for name, sign in names]
     front: list[bool] = pareto_front(values).tolist()
     return front
+
+
+VARYING = ("breakdown_s", "utilization", "sensitivity")
+"""Parts of a prediction whose keys differ from point to point."""
+
+
+def check_front(sweep: Sweep, settings: Collection[str], outcome: Outcome) -> None:
+    """Raise KeyFaults for a number of the sweep's `pareto` that no point can have, as the first `outcome` tells.
+
+    `settings`: the keys that any point sets.
+    """
+    row = _row(sweep, Point(0, {}), outcome)
+    names = [*sweep.pareto.minimize, *sweep.pareto.maximize]
+    unknown = [
+        name
+        for name in names
+        if name not in row and name not in settings and name.partition(".")[0] not in VARYING
+    ]
+    _raise_for(unknown, {key for key, value in row.items() if isinstance(value, int | float)})
+
+
+def _raise_for(unknown: Sequence[str], known: Collection[str]) -> None:
+    if unknown:
+        name, listed = unknown[0], sorted(known)
+        hint = suggestion(name, listed) or f" (known: {listing(listed, 60)})"
+        raise KeyFaults([("pareto", f"no prediction has {name!r}{hint}")])
 
 
 def _number(value: Any) -> float:

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from simulator.description.faults import DescriptionError, KeyFaults
+from simulator.sweeps.export import check_front
 from simulator.sweeps.points import Point, Settings, design, key_of
 from simulator.sweeps.processes import LostWorkError, Pool, Task, serial
 from simulator.sweeps.store import DONE, FAILED, INVALID, Outcome, Store
@@ -45,7 +46,10 @@ def run(
     pool: Pool | None = None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Bring the store up to date; whatever stops this loses nothing that is finished."""
+    """Bring the store up to date; whatever stops this loses nothing that is finished.
+
+    Raises KeyFaults as soon as there is a prediction that lacks a number of the sweep's `pareto`.
+    """
     keys = {point.index: key_of(sweep, point.settings) for point in every}
     known = store.keys()
     missing: dict[str, Point] = {}
@@ -56,6 +60,10 @@ def run(
     before = distinct - len(missing)
     watch = progress or Progress()
     watch.report(before, distinct)
+    keys_set = {key for point in every for key in point.settings}
+    first = store.done()
+    if first is not None:
+        check_front(sweep, keys_set, first)
     added: dict[str, int] = {}
     queue = _Queue(deque(missing.items()))
     stream = pool.stream if pool is not None else serial
@@ -64,6 +72,9 @@ def run(
             rows = queue.finished(batch, results)
             store.add(rows)
             for _, _, outcome in rows:
+                if first is None and outcome.status == DONE:
+                    first = outcome
+                    check_front(sweep, keys_set, first)
                 added[outcome.status] = added.get(outcome.status, 0) + 1
             watch.report(before + sum(added.values()), distinct)
     return Summary(distinct, before, dict(sorted(added.items())))

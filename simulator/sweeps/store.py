@@ -68,6 +68,13 @@ class Store:
         rows = self._connection.execute("SELECT key, status, answer FROM results")
         return {key: Outcome(status, json.loads(answer)) for key, status, answer in rows}
 
+    def done(self) -> Outcome | None:
+        """One that is a prediction, None if there is none yet."""
+        row = self._connection.execute(
+            "SELECT answer FROM results WHERE status = ? LIMIT 1", (DONE,)
+        ).fetchone()
+        return None if row is None else Outcome(DONE, json.loads(row[0]))
+
     def __len__(self) -> int:
         (count,) = self._connection.execute("SELECT COUNT(*) FROM results").fetchone()
         return int(count)

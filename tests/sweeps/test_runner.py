@@ -55,6 +55,26 @@ def test_what_cannot_run_is_a_result(design: Path) -> None:
     assert all(row["step_time_s"] > 0.0 for row in table if row["plan.tp"] != 3)
 
 
+@pytest.mark.parametrize("name", ["step_time", "memory.peak", "best.tp"])
+def test_a_number_that_no_prediction_has_is_told_with_the_first(design: Path, name: str) -> None:
+    described = sweep(pareto={"minimize": ["step_time_s", name]})
+    every = points(described)
+    with Store(design / "results.sqlite") as store:
+        with pytest.raises(KeyFaults, match=f"no prediction has '{name}'"):
+            run(described, every, store)
+        assert 0 < len(store) < len(every)
+        kept = len(store)
+        with pytest.raises(KeyFaults, match=f"no prediction has '{name}'"):
+            run(described, every, store)
+        assert len(store) == kept
+
+
+def test_settings_and_parts_that_points_need_not_have_may_be_traded_off(design: Path) -> None:
+    described = sweep(pareto={"minimize": ["plan.tp", "breakdown_s.tp"], "maximize": ["utilization.hbm"]})
+    with Store(design / "results.sqlite") as store:
+        assert run(described, points(described), store).added["done"] == 8
+
+
 def test_points_with_results_are_not_run_again(design: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = sweep()
     every = points(described)
@@ -123,15 +143,6 @@ def test_best_plans_are_searched_at_each_point(design: Path) -> None:
         table = rows(described, every, store)
     assert {row["best.tp"] for row in table} <= {1, 2}
     assert all(row["certificate.plans"] > 0 for row in table)
-
-
-def test_an_unknown_number_for_the_front_is_told(design: Path) -> None:
-    described = sweep(pareto={"minimize": ["step_time"]})
-    every = points(described)
-    with Store(design / "results.sqlite") as store:
-        run(described, every, store)
-        with pytest.raises(KeyFaults, match="step_time_s"):
-            rows(described, every, store)
 
 
 def test_a_store_keeps_all_rows_of_a_transaction_or_none(tmp_path: Path) -> None:
