@@ -106,6 +106,7 @@ class _Time:
         self.host_waits = setting.host_waits
         self.waits_to_receive = setting.receives_late and self.stages > 1
         self.waits_to_send = not setting.overlaps_pipeline and self.stages > 1
+        self.gathers_behind = setting.plan.zero3.prefetch > 0
         self.overlaps_gradients = setting.overlaps_gradients
         self.overlaps_steps = setting.overlaps_steps
         self.exchanges_behind = setting.exchanges_behind
@@ -117,8 +118,9 @@ class _Time:
         self.passes = self.count / setting.schedule.copies  # of each chunk
         rows, which = book.layer_prices(plans)
         self.layer = {key: rows[:, i][which] for i, key in enumerate(layer_prices.QUANTITIES)}
-        rows, which = book.stage_prices(plans)
+        rows, chunk_rows, which = book.stage_prices(plans)
         self.stage = {key: rows[:, i][which] for i, key in enumerate(stage_prices.QUANTITIES)}
+        self.chunk = {key: chunk_rows[:, i][which] for i, key in enumerate(stage_prices.CHUNK_QUANTITIES)}
         rows, which = book.traffic(plans)
         self.links = {key: rows[:, i][which] for i, key in enumerate(WINDOWS)}
         self.slower = self._clocks()
@@ -223,6 +225,26 @@ class _Time:
         at_full_clock = np.maximum(seconds + lead, host)
         return np.maximum(np.where(host > 0.0, slowed + launch, slowed), at_full_clock)
 
+    def _durations(self, direction: str, computed: Floats, arrival: Floats) -> Floats:
+        """Seconds from when a chunk's input is there to the end of its last unit, [plans, contents, stages].
+
+        Kernels take what is `computed`; or longer, if units wait for gathers and reductions. `arrival` are seconds
+        in which the input is prepared, which come on top, although gathers may run meanwhile.
+        """
+        gathers, sums = self.chunk[f"gather_{direction}"], self.chunk["reduce_backward"]
+        runs = self._runs(direction)
+        beside = np.maximum(np.where(runs, gathers, 0.0) - arrival, 0.0)[:, :, None]
+        found: Floats = np.maximum(computed, beside) if self.gathers_behind else computed + beside
+        if direction == "forward" or not sums.any():
+            return found
+        first, last = self._of_layer("backward", -1), self._of_layer("backward", 0)
+        awaited = np.where(runs & (sums > 0.0), first + sums + last, 0.0)
+        return np.maximum(found, awaited[:, :, None])
+
+    def _runs(self, direction: str) -> NDArray[np.bool_]:
+        """Whether every layer has something to run, so that no unit is passed over, [plans, 1]."""
+        return self.layer[direction].min(axis=1, keepdims=True) > 0.0
+
     def _of_layer(self, quantity: str, at: int) -> Floats:
         """Of the first (0) or last (-1) layer of each content, [plans, contents]."""
         columns = [
@@ -234,12 +256,14 @@ class _Time:
     def _compute_lanes(self) -> tuple[Floats, Floats]:
         """When each stage begins its first forward and ends its last backward."""
         stages, software = np.arange(self.stages), self.software
-        forward = self._chunk_seconds("forward", self.host_waits)
-        backward = self._chunk_seconds("backward", self.host_waits)
         last = self.stages - 1
         overhead = software.p2p_overhead if self.host_waits else 0.0
         arrive_f, arrive_b = self._arrivals()
-        first_f = self._first(forward) + np.where(stages > 0, arrive_f + overhead, 0.0)
+        kernels = [self._chunk_seconds(direction, self.host_waits) for direction in ("forward", "backward")]
+        forward = self._durations("forward", kernels[0], arrive_f + 2 * overhead)
+        backward = self._durations("backward", kernels[1], arrive_b + 2 * overhead)
+        before_f = np.where(stages > 0, arrive_f + overhead, 0.0)
+        first_f = self._first(forward) + before_f
         first_b = self._first(backward) + np.where(stages < last, arrive_b + overhead, 0.0)
         busy = self._per_stage(forward + backward)
         if last:
@@ -250,15 +274,21 @@ class _Time:
         busy = self.count * busy
         if last:
             busy = busy - np.where(stages > 0, overhead, 0.0)  # the last one sent delays nothing
-        begun, first_end = self._first_forward(first_f)
+        begun, first_end = self._first_forward(self._first(kernels[0]) + before_f, first_f)
         ended = computed = first_end + busy - first_f + self._gaps()
         if not self.overlaps_gradients:  # compute waits for sums, and meanwhile for transfers and the host
             bare = self._chunk_seconds("forward", False), self._chunk_seconds("backward", False)
             sums = self.count * self.stage["reduce_each"] - self.stage["reduce_after"]
             later = self.count * self._per_stage(bare[0] + bare[1]) - self._first(bare[0])
             ended = np.maximum(ended, first_end + later + np.maximum(sums, 0.0))
-        ended = np.maximum(ended, self._host_lane(self._first(backward)))
+        ended = np.maximum(ended, self._host_lane(self._first(kernels[1])))
         ended = np.maximum(ended, self.count * self.stage["gather_each"])
+        begin = self._first_backward(first_end, forward + arrive_f[:, :, None], backward)
+        ended = np.maximum(ended, begin + self.count * self._per_stage(backward))
+        self._first_summed = begin + self._of_layer("backward", -1)[:, self.layout.content[-self.stages :]]
+        sums = self.count * self.stage["reduce_each"] - self.stage["reduce_late"]
+        awaited = np.where(self._runs("backward") & (sums > 0.0), self._first_summed + sums, 0.0)
+        ended = np.maximum(ended, awaited)
         tail = np.zeros_like(ended)
         tail[:, 1:] = np.cumsum(self.hop_backward[:, 1:] + first_b[:, :-1], axis=1)
         reached = np.maximum.accumulate((ended + tail)[:, ::-1], axis=1)[:, ::-1]
@@ -280,9 +310,9 @@ class _Time:
             self.layer["backward_arrival"][:, last].min(axis=1)[:, None],
         )
 
-    def _first_forward(self, seconds: Floats) -> tuple[Floats, Floats]:
-        """(begin, end) of the first forward of each stage."""
-        way = np.cumsum(seconds, axis=1)
+    def _first_forward(self, seconds: Floats, durations: Floats) -> tuple[Floats, Floats]:
+        """(begin, end) of the first forward of each stage: of its kernels, and in all once its input is there."""
+        way = np.cumsum(durations, axis=1)
         way[:, 1:] += np.cumsum(self.hop_forward[:, :-1], axis=1)
         own = np.maximum(self.stage["gather_before"] + seconds, self.stage["gather_chunk"])
         own = np.maximum(own, self.software.step_overhead + seconds)
@@ -290,6 +320,27 @@ class _Time:
         begin = np.maximum(self.stage["gather_before"], self.software.step_overhead)
         begin[:, 1:] = np.maximum(begin[:, 1:], (end + self.hop_forward)[:, :-1])
         return begin, end  # chunks may be gathered while the first runs
+
+    def _first_backward(self, first_end: Floats, forward: Floats, backward: Floats) -> Floats:
+        """When each stage begins its first backward: a micro-batch has been through every chunk forward, and back.
+
+        Given when first forwards end, and how long chunks take.
+        """
+        content, stages = self.layout.content, self.stages
+        place = np.arange(len(content))
+        hops = np.where(place < len(content) - 1, self.hop_forward[:, place % stages], 0.0)
+        way = np.cumsum(forward[:, content, place % stages], axis=1)
+        way[:, 1:] += np.cumsum(hops, axis=1)[:, :-1]
+        gathers = self.chunk["gather"][:, content].reshape(
+            len(way), self.chunks, stages
+        )  # one after the other
+        own = np.cumsum(gathers, axis=1).reshape(way.shape)
+        own[:, :stages] = np.maximum(own[:, :stages], first_end)
+        end = (own - way).max(axis=1) + way[:, -1]
+        back = backward[:, content[-stages:], np.arange(stages)] + self.hop_backward
+        begin = np.repeat(end[:, None], stages, axis=1)
+        begin[:, :-1] += np.cumsum(back[:, :0:-1], axis=1)[:, ::-1]
+        return begin
 
     def _gaps(self) -> Floats:
         """Seconds between chunks for which a stage waits for its own transfers, [plans, stages]."""
@@ -346,7 +397,7 @@ class _Time:
         price, stages = self.stage, np.arange(self.stages)
         reduced = ended + price["reduce_after"]
         reduced = np.maximum(reduced, self._last_begun + price["reduce_chunk"])
-        reduced = np.maximum(reduced, begun + self.count * price["reduce_each"])
+        reduced = np.maximum(reduced, self._first_summed + self.count * price["reduce_each"])
         forwards = self._forwards_first()  # before there is anything to reduce
         all_reduced = forwards * price["gather_forward"] + self.count * price["reduce_each"]
         on_link = forwards * price["gather_latency"] + self.count * price["links_each"]

@@ -24,7 +24,7 @@ from simulator.sweeps.alone import AloneCommunicators, GridTransfers
 from simulator.sweeps.layer_prices import LayerPrices, layer_bytes
 from simulator.sweeps.layouts import Layout, layout
 from simulator.sweeps.plan_table import LAYOUTS, PlanTable
-from simulator.sweeps.stage_prices import StagePrices, stage_bytes
+from simulator.sweeps.stage_prices import CHUNK_QUANTITIES, QUANTITIES, StagePrices, stage_bytes
 from simulator.sweeps.stage_traffic import copies, data_axes, stage_traffic
 from simulator.sweeps.traffic import Crowd
 from simulator.workloads.modules.vocabulary import shareable
@@ -48,7 +48,7 @@ class PriceBook:
         software: Callable[[str], SoftwareProfile] = load_software,
     ) -> None:
         found = library or library_for(cluster.node_groups[0].node, cluster.software)
-        self.software = software
+        self.software, self.threads = software, found.threads or 1
 
         def cost(op: str, size: float, shape: GroupShape) -> CollectiveCost:
             return collective_cost(op, size, shape, found)
@@ -97,16 +97,23 @@ class PriceBook:
         names = ("variant", "tp", "cp", "ep", "pp", "vpp", "layout", "schedule", "zero")
         return self._gathered("stage bytes", table, {key: table[key] for key in names}, price)
 
-    def stage_prices(self, table: PlanTable) -> tuple[Floats, Ints]:
-        """Distinct rows [n, quantities, stages] of StagePrices; the plans must share their layout."""
+    def stage_prices(self, table: PlanTable) -> tuple[Floats, Floats, Ints]:
+        """Distinct rows [n, quantities, stages] and [n, quantities, contents] of StagePrices, and each plan's.
+
+        The plans must share their layout.
+        """
         keys = {key: table[key] for key in ("variant", "tp", "ep", "pp", "vpp", "layout", "schedule", "zero")}
         groups = self._group_numbers(table, ("dp_cp", "edp"))
         keys |= {f"group {axis}": numbers for axis, numbers in groups.items()}
-        return self._gathered("stage", table, keys, self._stage_prices)
+        rows, which = self._gathered("stage", table, keys, self._stage_prices)
+        stages, contents = table["pp"][0] * len(QUANTITIES), len(CHUNK_QUANTITIES)
+        per_stage = rows[:, :stages].reshape(len(rows), len(QUANTITIES), -1)
+        return per_stage, rows[:, stages:].reshape(len(rows), contents, -1), which
 
     def _stage_prices(self, table: PlanTable, index: int) -> Floats:
         setting, transfers = self.setting(table, index)
-        return StagePrices.of(setting, self.layout(table, index), self.gpus, transfers).values
+        found = StagePrices.of(setting, self.layout(table, index), self.gpus, transfers)
+        return np.concatenate([found.values.ravel(), found.chunks.ravel()])
 
     def traffic(self, table: PlanTable) -> tuple[Floats, Ints]:
         """Distinct rows [n, WINDOWS, MOST_LINKS] of busy seconds of links; the plans must share their layout."""
@@ -185,7 +192,7 @@ class PriceBook:
         job = table.job(index)
         grid = self.grid(table, index)
         count = job.num_micro_batches(table.num_gpus)
-        setting = Setting(job, self.software(job.plan.software), grid, count)
+        setting = Setting(job, self.software(job.plan.software), grid, count, threads=self.threads)
         return setting, GridTransfers(self.communicators, grid)
 
     def grid(self, table: PlanTable, index: int) -> Grid:

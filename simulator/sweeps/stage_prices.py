@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +12,17 @@ from numpy.typing import NDArray
 from simulator.costs.memory import gradient_copies, stage_state
 from simulator.hardware.gpu import GPU
 from simulator.program import sharding
-from simulator.program.chains import Chain, Transfer
-from simulator.program.exchange import exchanges
+from simulator.program.chains import Chain
+from simulator.program.gradients import WHOLE
 from simulator.program.optimizer import norm_chain, parameter_gather, update_chain
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
-from simulator.program.sharding import kept_units, owned_parameters
-from simulator.program.units import Placed, Unit, buckets, content_of, layer_units, one_unit
+from simulator.program.sharding import owned_parameters
+from simulator.program.units import Placed, Unit, one_unit
 from simulator.sweeps.alone import GridTransfers
 from simulator.sweeps.layer_prices import pricing_on
 from simulator.sweeps.layouts import Layout
+from simulator.sweeps.unit_costs import NOTHING, Cost, UnitCosts, gathered_each, units_of
 from simulator.workloads.layers import Layer
 from simulator.workloads.synchronisation import Compression
 
@@ -32,6 +34,7 @@ QUANTITIES = (
     "reduce_after",  # seconds of reductions after the last backward
     "reduce_chunk",  # ... after the beginning of the last backward
     "reduce_each",  # seconds of reductions that every micro-batch takes on their lane
+    "reduce_late",  # ... of that, what may be under way when the last backward ends, at most
     "links_each",  # seconds for which gathers and reductions of a micro-batch together fill a link that both need
     "gather_forward",  # seconds of gathers that a forward of any chunk needs, if each needs them anew
     "gather_latency",  # ... of that, before bytes of dense parameters flow
@@ -39,6 +42,12 @@ QUANTITIES = (
     "shared_each",  # ... of one micro-batch
     "norm",  # seconds from reduced gradients to the norm
     "update",  # seconds from the norm to the end
+)
+CHUNK_QUANTITIES = (
+    "gather",  # seconds of gathers that the first forward of a chunk needs on their lane
+    "gather_forward",  # ... that every forward needs while it runs, from its beginning to that of its last unit
+    "gather_backward",  # ... every backward
+    "reduce_backward",  # seconds of reductions that it awaits, from the end of its first unit to that of the last
 )
 BYTES = (
     "resident",  # bytes that are there all the time
@@ -48,25 +57,57 @@ BYTES = (
 
 @dataclass(frozen=True)
 class StagePrices:
-    """One row per quantity of QUANTITIES, one column per stage."""
+    """One row per quantity of QUANTITIES, one column per stage; of CHUNK_QUANTITIES, one column per content."""
 
     values: Floats
+    chunks: Floats
 
     @staticmethod
     def of(setting: Setting, layout: Layout, gpus: Sequence[GPU], transfers: GridTransfers) -> StagePrices:
         """The least over the kinds of GPU."""
-        units = [units_of(setting, layout.layers(content)) for content in range(len(layout.contents))]
         distinct, which = layout.distinct_stages
         pricings = [pricing_on(gpu, setting, transfers) for gpu in gpus]
+        costs = UnitCosts(setting, pricings[0])  # collectives do not depend on the GPU
+        contents = [_Chunk.of(costs, layout.layers(content)) for content in range(len(layout.contents))]
         columns = []
         for stage in distinct:
-            chunks = [units[content] for content in stage]
+            chunks = [contents[content] for content in stage]
             layers = [layer for content in stage for layer in layout.layers(content)]
             placed = [Placed(layer, setting.shard) for layer in layers]
-            whole = [unit for content in stage for unit in _whole(setting, layout.layers(content))]
-            ends = [_ends(setting, pricing, placed, whole) for pricing in pricings]
-            columns.append([*_lanes(setting, pricings[0], chunks, whole), *np.min(ends, axis=0)])
-        return StagePrices(np.array(columns).T[:, which])
+            ends = [_ends(costs, pricing, placed, [chunk.whole for chunk in chunks]) for pricing in pricings]
+            columns.append([*_lanes(costs, chunks), *np.min(ends, axis=0)])
+        first = set(layout.first_chunk.tolist())
+        found = [_chunk_lanes(costs, chunk, content in first) for content, chunk in enumerate(contents)]
+        return StagePrices(np.array(columns).T[:, which], np.array(found).T)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """The units of a chunk, and what each costs: its gather forward, its last reduction and every other one."""
+
+    units: list[Unit]
+    whole: Unit
+    gathers: list[Cost]
+    last: list[Cost]
+    every: list[Cost]
+
+    @classmethod
+    def of(cls, costs: UnitCosts, layers: Sequence[Layer]) -> Self:
+        setting = costs.setting
+        units, (whole,) = (
+            units_of(setting, layers),
+            one_unit([Placed(layer, setting.shard) for layer in layers]),
+        )
+        gathered = setting.shards_parameters or setting.gathers_ahead
+        each = setting.reduces_each_micro_batch
+        reduced = units if setting.overlaps_gradients or each else [whole]
+        return cls(
+            units,
+            whole,
+            [costs.gather(unit, "forward") for unit in units] if gathered else [NOTHING] * len(units),
+            [costs.reduce(unit, True) for unit in reduced],
+            [costs.reduce(unit, False) for unit in reduced] if each else [],
+        )
 
 
 def stage_bytes(setting: Setting, layout: Layout) -> Floats:
@@ -84,42 +125,17 @@ def stage_bytes(setting: Setting, layout: Layout) -> Floats:
     return np.array(columns).T[:, which]
 
 
-def units_of(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
-    """As in `Setting.content`."""
-    placed = [Placed(layer, setting.shard) for layer in layers]
-    if setting.shards_parameters or setting.offloads_activations:
-        return layer_units(placed, setting.num_slices)
-    if setting.overlaps_gradients or setting.reduces_each_micro_batch or setting.gathers_ahead:
-        size = setting.software.bucket_size if setting.plan.bucket_size is None else setting.plan.bucket_size
-        return buckets(placed, size, setting.reduction_size)
-    return one_unit(placed)
-
-
-def _whole(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
-    """A chunk as one unit."""
-    return one_unit([Placed(layer, setting.shard) for layer in layers])
-
-
-def _lanes(
-    setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], whole: Sequence[Unit]
-) -> list[float]:
+def _lanes(costs: UnitCosts, chunks: Sequence[_Chunk]) -> list[float]:
     """What gathers and reductions take, all of QUANTITIES but the last two."""
+    setting = costs.setting
     each = setting.reduces_each_micro_batch
     overlaps = setting.overlaps_gradients or each
-    gathers = [[NOTHING] * len(units) for units in chunks]
-    if setting.shards_parameters or setting.gathers_ahead:
-        gathers = [
-            _by_content(units, lambda unit: _gather(setting, pricing, unit, "forward")) for units in chunks
-        ]
-    reduced = chunks if overlaps else [[unit] for unit in whole]
-    reduces = [_by_content(units, lambda unit: _reduce(setting, pricing, unit, True)) for units in reduced]
-    every = [
-        _by_content(units, lambda unit: _reduce(setting, pricing, unit, False)) for units in reduced if each
-    ]
-    first_gathers, first_reduces = ([seconds for seconds, _ in lane[0]] for lane in (gathers, reduces))
-    reduce_all, reduce_share = _summed(reduces)
-    reduce_each, share_each = _summed(every)
-    gather_each, gather_share = _gathers_per_micro_batch(setting, pricing, chunks, gathers)
+    first_gathers = [seconds for seconds, _ in chunks[0].gathers]
+    first_reduces = [seconds for seconds, _ in chunks[0].last]
+    reduce_all, reduce_share = _summed(chunk.last for chunk in chunks)
+    reduce_each, share_each = _summed(chunk.every for chunk in chunks)
+    gather_each, gather_share = _gathers_per_micro_batch(costs, chunks)
+    longest = sorted((seconds for chunk in chunks for seconds, _ in chunk.every), reverse=True)
     return [
         first_gathers[0] if first_gathers else 0.0,
         sum(first_gathers),
@@ -127,20 +143,46 @@ def _lanes(
         (first_reduces[0] if first_reduces else 0.0) if overlaps else reduce_all,
         sum(first_reduces) if overlaps else reduce_all,
         reduce_each,
-        _on_one_link(setting, pricing, chunks) if setting.shards_parameters and each else 0.0,
-        *_before_forward(setting, pricing, chunks, gathers),
+        sum(longest[:WHOLE]),
+        _on_one_link(costs, chunks) if setting.shards_parameters and each else 0.0,
+        *_before_forward(costs, chunks),
         0.0 if each else reduce_share,
         share_each + gather_share,
     ]
 
 
-def _on_one_link(setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]]) -> float:
+def _chunk_lanes(costs: UnitCosts, chunk: _Chunk, is_first: bool) -> list[float]:
+    """CHUNK_QUANTITIES of a chunk.
+
+    The gather of a unit is issued when the unit may start that runs `prefetch` before it, and a backward of a sharded
+    unit starts when all reductions are through but those of the WHOLE units before it; gathers follow one another, and
+    so do reductions (`program.parameters`, `program.gradients`).
+    """
+    setting, count = costs.setting, len(chunk.units)
+    gather = sum(seconds for seconds, _ in chunk.gathers)
+    if setting.num_slices > 1:  # some of which may have nothing to run
+        return [gather, 0.0, 0.0, 0.0]
+    ahead = setting.plan.zero3.prefetch
+    forward, backward = (
+        gathered_each(setting, chunk.units, is_first) if setting.shards_parameters else ([], [])
+    )
+    again = [costs.gather(chunk.units[i], "backward")[0] for i in backward if count - 1 - i >= ahead]
+    return [
+        gather,
+        sum(chunk.gathers[i][0] for i in forward if i >= ahead),
+        sum(again),
+        sum(seconds for seconds, _ in chunk.every[WHOLE:]),
+    ]
+
+
+def _on_one_link(costs: UnitCosts, chunks: Sequence[_Chunk]) -> float:
     """Of one micro-batch's gathers and reductions of dense parameters; zero where they fill different links."""
+    setting, pricing = costs.setting, costs.pricing
     if setting.plan.zero3.model_dump(exclude={"prefetch", "reshard_after_forward"}, exclude_defaults=True):
         return 0.0  # over parts of the group
     if setting.plan.synchronisation.compression != Compression():
         return 0.0  # in another form
-    units = [unit.dense for chunk in chunks for unit in chunk if unit.dense]
+    units = [unit.dense for chunk in chunks for unit in chunk.units if unit.dense]
     gathers = [parameter_gather(setting, pricing, "dp_cp", count) for count in units]
     size, times = setting.wire_size, 2 if setting.plan.zero3.reshard_after_forward else 1
     reduces = [pricing.communicators.transfer("dp_cp", setting.reduction, count * size, 0) for count in units]
@@ -154,92 +196,41 @@ def _on_one_link(setting: Setting, pricing: ClassPricing, chunks: Sequence[Seque
     return max(0.0, seconds)
 
 
-Cost = tuple[float, float]
-"""(seconds on its lane, GPU seconds taken from kernels)"""
-NOTHING: Cost = (0.0, 0.0)
-
-
-def _gathers_per_micro_batch(
-    setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], gathers: list[list[Cost]]
-) -> Cost:
+def _gathers_per_micro_batch(costs: UnitCosts, chunks: Sequence[_Chunk]) -> Cost:
+    setting = costs.setting
     if not setting.shards_parameters:
         return NOTHING
     lanes = []
-    for number, (units, costs) in enumerate(zip(chunks, gathers, strict=True)):
-        forward, backward = gathered_each(setting, units, number == 0)
-        lanes.append([costs[position] for position in forward])
-        again = [units[position] for position in backward]
-        lanes.append(_by_content(again, lambda unit: _gather(setting, pricing, unit, "backward")))
+    for number, chunk in enumerate(chunks):
+        forward, backward = gathered_each(setting, chunk.units, number == 0)
+        lanes.append([chunk.gathers[position] for position in forward])
+        lanes.append([costs.gather(chunk.units[position], "backward") for position in backward])
     return _summed(lanes)
 
 
-def _before_forward(
-    setting: Setting, pricing: ClassPricing, chunks: Sequence[Sequence[Unit]], gathers: list[list[Cost]]
-) -> tuple[float, float]:
+def _before_forward(costs: UnitCosts, chunks: Sequence[_Chunk]) -> tuple[float, float]:
     """(seconds, latency) of the gathers of whichever chunk needs least; nothing where gathered parameters stay."""
+    setting, pricing = costs.setting, costs.pricing
     if not setting.shards_parameters or not setting.plan.zero3.reshard_after_forward:
         return 0.0, 0.0
     seconds, latencies = [], []
-    for number, (units, costs) in enumerate(zip(chunks, gathers, strict=True)):
-        forward, _ = gathered_each(setting, units, number == 0)
-        seconds.append(sum(costs[position][0] for position in forward))
-        found = [parameter_gather(setting, pricing, "dp_cp", units[position].dense) for position in forward]
+    for number, chunk in enumerate(chunks):
+        forward, _ = gathered_each(setting, chunk.units, number == 0)
+        seconds.append(sum(chunk.gathers[position][0] for position in forward))
+        units = [chunk.units[position].dense for position in forward]
+        found = [parameter_gather(setting, pricing, "dp_cp", count) for count in units]
         latencies.append(sum(one.latency for one in found if one is not None and one.work))
     return min(seconds), min(latencies)
 
 
-def gathered_each(setting: Setting, units: Sequence[Unit], is_first: bool) -> tuple[list[int], list[int]]:
-    """Which of a chunk's units (positions) are gathered in every micro-batch: forward, and again backward.
-
-    Not those that are kept over the step; and only once where they stay from forward to backward, unless other
-    micro-batches find them there still.
-    """
-    kept, plan = kept_units(setting, units, is_first), setting.plan
-    open_units = [position for position in range(len(units)) if position not in kept]
-    alternates = plan.pp == 1 and setting.plan.schedule_name != "gpipe"  # forward, backward, forward, ...
-    stays = len(units) - (is_first and plan.pp == 1)  # the last is used again at once
-    left = [position for position in open_units if position < stays]
-    if not plan.zero3.reshard_after_forward:
-        return open_units if alternates else [], []
-    return open_units if alternates or plan.pp > 1 else left, left
-
-
-def _by_content(units: Sequence[Unit], cost: Callable[[Unit], Cost]) -> list[Cost]:
-    """The cost of each unit; units of the same layers cost the same."""
-    known: dict[Hashable, Cost] = {}
-    found = []
-    for unit in units:
-        key = content_of(unit)
-        if key not in known:
-            known[key] = cost(unit)
-        found.append(known[key])
-    return found
-
-
-def _reduce(setting: Setting, pricing: ClassPricing, unit: Unit, is_last: bool) -> Cost:
-    moves = [move for chain in exchanges(setting, unit, is_last) for move in chain]
-    return _moved(pricing.communicators.transfer(one.axis, one.op, one.size, 0) for one in moves)
-
-
-def _gather(setting: Setting, pricing: ClassPricing, unit: Unit, direction: str) -> Cost:
-    found = sharding.gathers(setting, unit, direction)
-    return _moved(parameter_gather(setting, pricing, axis, count) for axis, count in found)
-
-
-def _moved(transfers: Iterable[Transfer | None]) -> Cost:
-    """What the transfers of one unit take together."""
-    sent = [transfer for transfer in transfers if transfer is not None]
-    shares = [transfer.gpu_share * transfer.work / transfer.rate for transfer in sent if transfer.work]
-    return sum(transfer.seconds for transfer in sent), sum(shares)
-
-
-def _summed(lane: Sequence[Sequence[Cost]]) -> Cost:
-    pairs = [pair for units in lane for pair in units]
+def _summed(lanes: Iterable[Sequence[Cost]]) -> Cost:
+    pairs = [pair for lane in lanes for pair in lane]
     return sum(seconds for seconds, _ in pairs), sum(share for _, share in pairs)
 
 
-def _ends(setting: Setting, pricing: ClassPricing, placed: Sequence[Placed], whole: Sequence[Unit]) -> Cost:
+def _ends(costs: UnitCosts, pricing: ClassPricing, placed: Sequence[Placed], whole: Sequence[Unit]) -> Cost:
     """(norm, update) seconds, as in `simulator.program.optimizer`."""
+    setting = costs.setting
     owned = owned_parameters(setting, placed)
     if not owned:
         return NOTHING
@@ -249,7 +240,7 @@ def _ends(setting: Setting, pricing: ClassPricing, placed: Sequence[Placed], who
     if setting.plan.offload.optimizer == "none":
         update = _exposed(update_chain(setting, pricing, [one.layer for one in placed], owned), waits)
     if setting.plan.zero in (1, 2) and not setting.gathers_ahead:
-        update += sum(_gather(setting, pricing, unit, "forward")[0] for unit in whole)
+        update += sum(costs.gather(unit, "forward")[0] for unit in whole)
     return norm, update
 
 

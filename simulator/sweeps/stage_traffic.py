@@ -16,8 +16,8 @@ from simulator.program.setting import Setting
 from simulator.program.sharding import owned_parameters
 from simulator.program.units import Placed, Unit, content_of, one_unit
 from simulator.sweeps.layouts import Layout
-from simulator.sweeps.stage_prices import gathered_each, units_of
 from simulator.sweeps.traffic import MOST_LINKS, Crowd, Sent
+from simulator.sweeps.unit_costs import gathered_each, units_of
 from simulator.workloads.layers import Layer
 from simulator.workloads.operators import DTYPE_BYTES
 

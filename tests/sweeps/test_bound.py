@@ -95,19 +95,31 @@ def scheduled(draw: st.DrawFn) -> tuple[Any, Any, Any]:
 
 @st.composite
 def sharded(draw: st.DrawFn) -> tuple[Any, Any, Any]:
-    """Fully sharded parameters, gathered near or far ahead, in one stage or several."""
+    """Gradients summed in every micro-batch, and parameters gathered near or far ahead, in one stage or several."""
+    tp = draw(st.sampled_from([1, 1, 2]))
     machine = cluster(draw(st.sampled_from([2, 4])), draw(st.sampled_from([2, 4])), 1, draw(fabrics))
-    pp, vpp = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 1)]))
-    plan: dict[str, Any] = {"pp": pp, "vpp": vpp, "zero": 3, "attention": "flash"}
-    plan["schedule"] = "interleaved" if vpp > 1 else draw(st.sampled_from(["1f1b", "gpipe"]))
-    plan["zero3"] = {
-        "reshard_after_forward": draw(st.sampled_from([True, True, False])),
-        "prefetch": draw(st.sampled_from([0, 1, 2, 5])),
-    }
-    replicas = machine.num_gpus // pp
+    pp, vpp = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2)]))
+    if machine.num_gpus < 2 * tp * pp:
+        tp, pp = 1, 2
+    plan: dict[str, Any] = {"tp": tp, "pp": pp, "vpp": vpp if pp > 1 else 1, "attention": "flash"}
+    plan["schedule"] = "interleaved" if plan["vpp"] > 1 else draw(st.sampled_from(["1f1b", "gpipe"]))
+    plan["zero"] = draw(st.sampled_from([2, 3, 3]))
+    if plan["zero"] == 3:
+        plan["zero3"] = {
+            "reshard_after_forward": draw(st.sampled_from([True, True, False])),
+            "prefetch": draw(st.sampled_from([0, 1, 2, 5])),
+        }
+    else:
+        plan["bucket_size"] = draw(st.sampled_from([1e3, 5e6, 1e12]))
+    family = draw(st.sampled_from(["gpt", "gpt", "moe"]))
+    if family == "moe":
+        plan["ep"] = draw(st.sampled_from([1, 2]))
+    plan["scatter_gather"] = draw(st.sampled_from([None, True]))
+    replicas = machine.num_gpus // pp // tp
     micro_batches = pp * draw(st.sampled_from([1, 2, 3]))
-    overlap = {what: draw(st.sampled_from([None, False])) for what in ("dp_gradients", "dp_parameters")}
-    job = workload(layers=16, global_batch=replicas * micro_batches, overlap=overlap, **plan)
+    overlap = {what: draw(st.sampled_from([None, False])) for what in ("dp_gradients", "dp_parameters", "pp")}
+    batch = replicas * micro_batches
+    job = workload(layers=16, family=family, global_batch=batch, overlap=overlap, **plan)
     return machine, job, draw(st.sampled_from(SOFTWARE))
 
 
