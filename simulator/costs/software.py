@@ -160,6 +160,11 @@ class SoftwareProfile(Named):
         "input gradients, and pieces travel through symmetric memory; so is ring attention, whose keys are gathered "
         "first and whose sums are fp32",
     )
+    whole_logits: bool = Field(
+        default=False,
+        description="logits are gathered over tensor-parallel ranks, each of which takes the loss of the whole "
+        "vocabulary",
+    )
     flash_attention: str | None = Field(description="implementation behind attention: flash; null if none")
     unpads_attention: bool = Field(
         default=False,

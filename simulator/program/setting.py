@@ -121,6 +121,7 @@ class Setting(Choices):
             loss_metrics=software.loss_metrics,
             recompute_stops_early=software.recompute_stops_early,
             dtensor=software.dtensor,
+            whole_logits=software.whole_logits,
         )
 
     @cached_property

@@ -29,6 +29,7 @@ Fusion = Literal[
     "swiglu",
     "cross_entropy",
     "cross_entropy_fp32",
+    "narrow_log_softmax",
     "log_softmax",
     "router",
     "permute",

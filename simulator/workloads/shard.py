@@ -32,8 +32,8 @@ class Shard:
 
     `fusions` names what runs as one kernel: qkv and gate_up (packed projections), bias (in the GEMM's epilogue),
     bias_gelu, bias_dropout_add, masked_softmax, norm, rope (scaled_rope: also where angles carry a factor), swiglu,
-    cross_entropy (or _fp32), log_softmax, router, permute, grouped_gemm, weighed_bias and weighed_swiglu (backward of
-    activations times gates, of experts), norm_cast (the norm writes its output narrow),
+    cross_entropy (or _fp32), log_softmax (narrow_: of 16-bit logits), router, permute, grouped_gemm, weighed_bias and
+    weighed_swiglu (backward of activations times gates, of experts), norm_cast (the norm writes its output narrow),
     narrow_softmax (of unfused attention, without a detour to fp32),
     cast_transpose (a cast by block writes rows and columns), narrow_gather (tp ranks gather fp8 operands as fp8),
     gradient_accumulation (the weight-gradient GEMM adds to the fp32 gradient). `attention` is unfused or the flash
@@ -42,6 +42,7 @@ class Shard:
     modules whose group is in `recompute_groups`, full all of them, or those up to the last tensor that backward asks
     for (`recompute_stops_early`). `tp_overlap`: none, backward (collectives beside GEMMs of backward)
     or pipelined (GEMMs also cut into pieces). `dtensor`: tensor and context parallelism as PyTorch has them.
+    `whole_logits`: the loss is taken of gathered logits.
     `separate_head`: the head is on another stage than the embedding, so
     that tied weights exist twice.
 
@@ -79,6 +80,7 @@ class Shard:
     graphs: frozenset[str] = frozenset()  # parts of layers replayed from CUDA graphs (see workloads.graphs)
     tp_overlap: str = "backward"
     dtensor: bool = False
+    whole_logits: bool = False
     context_exchange: str = "ring"  # ring | all_gather | all_to_all | usp
     context_layout: str = "zigzag"  # zigzag | contiguous
     ulysses_ranks: int = 1  # under usp, ranks that exchange heads for tokens

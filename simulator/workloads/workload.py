@@ -162,13 +162,14 @@ class Workload(Named):
         loss_metrics: int = 0,
         recompute_stops_early: bool = False,
         dtensor: bool = False,
+        whole_logits: bool = False,
     ) -> Shard:
         """How one GPU sees a layer under this plan.
 
         `fusions`, `flash` (None: the software has no flash kernel, so attention is unfused), `tp_overlap`, `unpads`,
-        `loss_chunks`, `loss_metrics`, `recompute_stops_early` and `dtensor` are the software's; the plan's own
-        `overlap.tp` goes first, and its `unfused` are left out. `recompute` overrides the plan's (for blocks beyond
-        `recompute_layers`).
+        `loss_chunks`, `loss_metrics`, `recompute_stops_early`, `dtensor` and `whole_logits` are the software's; the
+        plan's own `overlap.tp` goes first, and its `unfused` are left out. `recompute` overrides the plan's (for
+        blocks beyond `recompute_layers`).
         """
         plan = self.plan
         overlap = tp_overlap if plan.overlap.tp is None else plan.overlap.tp
@@ -217,5 +218,6 @@ class Workload(Named):
             loss_metrics=loss_metrics,
             recompute_stops_early=recompute_stops_early,
             dtensor=dtensor,
+            whole_logits=whole_logits,
             offloaded=plan.offload.activations,
         )

@@ -185,6 +185,7 @@ def test_attention_that_runs_again_leaves_its_result_as_the_next_product_reads_i
     [
         ({"cross_entropy"}, 1, 2, 2),
         ({"cross_entropy_fp32"}, 2, 4, 2 + 4),
+        ({"narrow_log_softmax"}, 1, 2, 2 + 2 + 2),
         (set(), 1, 4, 2),
         (set(), 2, 4, 2),
         ({"log_softmax"}, 1, 4, 2 + 4 + 4),

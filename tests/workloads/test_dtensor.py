@@ -119,6 +119,16 @@ RING = Shard(micro_batch=2, sequence_length=256, cp=4, dtensor=True)
 QUERIES = 2.0 * 2 * 64 * 256  # bytes of the queries of a rank's tokens, of all heads
 
 
+LOSS = Shard(
+    micro_batch=2,
+    sequence_length=256,
+    tp=4,
+    sequence_parallel=True,
+    dtensor=True,
+    fusions=frozenset({"narrow_log_softmax"}),
+)
+
+
 def core(operations):
     return [o for o in operations if o.label.startswith("core_attention")]
 
@@ -142,6 +152,19 @@ def test_sums_of_key_gradients_go_all_the_way_round_in_fp32():
     assert counted(operations) == ["gather", *steps, "narrow"]
     sent = [o for o in operations if isinstance(o.what, Collective) and o.what.op == "shift"]
     assert {(o.what.size, o.what.dtype, o.asynchronous) for o in sent} == {(2 * 2 * QUERIES, "fp32", False)}
+
+
+def test_a_loss_of_whole_logits_is_the_same_on_every_rank_once_they_are_gathered_and_joined():
+    head = Llama(**SHAPES, ffn=512).layers()[-1].modules[-1]
+    narrow = replace(LOSS, whole_logits=True)
+    gather, join, softmax = (o.what for o in head.forward(narrow))
+    whole = 2 * 2 * 256 * 1024  # bytes of the logits of all tokens
+    assert (gather.op, gather.axis, gather.size) == ("all_gather", "tp", whole)
+    assert (join.bytes_read, join.bytes_written) == (whole, whole)
+    assert softmax == head.forward(replace(narrow, tp=1))[0].what  # and nothing is summed over tp
+    assert head.backward(narrow) == head.backward(replace(narrow, tp=1))
+    assert softmax.bytes_read == 4 * head.forward(LOSS)[0].what.bytes_read
+    assert not labelled(head.forward(LOSS), ".gather")
 
 
 def counted(operations):

@@ -90,12 +90,13 @@ class Embedding(Module):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Module):
-    """Softmax and loss over a vocabulary split by tp, in one of four ways.
+    """Softmax and loss over a vocabulary split by tp, in one of five ways.
 
-    One kernel (fusion `cross_entropy`) over 16-bit logits. Or in fp32: compiled (`cross_entropy_fp32`, Megatron-Core's
-    own fusion), with a copy of the logits and their exponentials; PyTorch's own operators (`log_softmax`), which make a
-    tensor each; or else Megatron's, which work in place and reduce over tp (maximum, own logit, sum of exponentials, 4
-    bytes per token each; Shoeybi et al. 2019).
+    Over 16-bit logits: one kernel (fusion `cross_entropy`), or PyTorch's own operators (`narrow_log_softmax`), which
+    make a tensor each. Or in fp32: compiled (`cross_entropy_fp32`, Megatron-Core's own fusion), with a copy of the
+    logits and their exponentials; PyTorch's own operators (`log_softmax`); or else Megatron's, which work in place and
+    reduce over tp (maximum, own logit, sum of exponentials, 4 bytes per token each; Shoeybi et al. 2019). With
+    `whole_logits` the logits are gathered first, and each rank takes the loss of the whole vocabulary.
     """
 
     name: str
@@ -104,12 +105,25 @@ class CrossEntropy(Module):
     group: str = ""
 
     def _elements(self, shard: Shard) -> float:
-        return float(shard.tokens * (shard.padded_vocab(self.vocab) // shard.tp))
+        ranks = 1 if shard.whole_logits else shard.tp
+        return float(shard.tokens * (shard.padded_vocab(self.vocab) // ranks))
 
     def forward(self, shard: Shard) -> list[Operation]:
+        return [*self._gather(shard), *self._loss(shard)]
+
+    def _gather(self, shard: Shard) -> list[Operation]:
+        """Logits of all ranks, laid side by side once they are here: the vocabulary is not the first dimension."""
+        if shard.tp == 1 or not shard.whole_logits:
+            return []
+        size = self._elements(shard) * shard.bytes
+        gather = Collective("all_gather", "tp", size, shard.dtype)
+        join = MemoryBound("copy", size, size)
+        return [Operation(f"{self.name}.gather", gather), Operation(f"{self.name}.join", join)]
+
+    def _loss(self, shard: Shard) -> list[Operation]:
         elements, size = self._elements(shard), shard.bytes
         reduce = Collective("all_reduce", "tp", 4.0 * shard.tokens, "fp32")
-        split = shard.tp > 1
+        split = shard.tp > 1 and not shard.whole_logits
         if _form(shard) in ("cross_entropy", "cross_entropy_fp32"):
             what = MemoryBound("cross_entropy", 2 * elements * size, elements * size)
             if _form(shard) == "cross_entropy_fp32":
@@ -133,6 +147,9 @@ class CrossEntropy(Module):
         elements, size = self._elements(shard), shard.bytes
         if _form(shard) == "cross_entropy":
             what = MemoryBound("cross_entropy_backward", elements * size, elements * size)
+            return [Operation(f"{self.name}.backward", what)]
+        if _form(shard) == "narrow_log_softmax":
+            what = MemoryBound("cross_entropy_backward", 2 * elements * size, 2 * elements * size, kernels=2)
             return [Operation(f"{self.name}.backward", what)]
         read, written, kernels = (8.0, 8.0, 2) if _form(shard) == "log_softmax" else (4.0, 4.0, 1)
         gradient = MemoryBound("cross_entropy_backward", elements * read, elements * written, kernels)
@@ -158,14 +175,20 @@ class CrossEntropy(Module):
         allocator holds on to the logits' block, too small for either.
         """
         working = shard.bytes + WORKING[_form(shard)]
-        if _form(shard) == "log_softmax" and shard.tp > 1:
+        if _form(shard) == "log_softmax" and shard.tp > 1 and not shard.whole_logits:
             working += 4.0
         if shard.loss_chunks > 1:
             working += _kept_bytes(shard)
         return self._elements(shard) * working / shard.loss_chunks
 
 
-WORKING = {"cross_entropy": 0.0, "cross_entropy_fp32": 4.0, "log_softmax": 8.0, "in_place": 0.0}
+WORKING = {
+    "cross_entropy": 0.0,
+    "cross_entropy_fp32": 4.0,
+    "narrow_log_softmax": 4.0,
+    "log_softmax": 8.0,
+    "in_place": 0.0,
+}
 """Bytes per logit besides the kept softmax and one tensor of the activation type, by how the loss is carried out."""
 
 
@@ -175,11 +198,13 @@ def _form(shard: Shard) -> str:
 
 def _kept_bytes(shard: Shard) -> float:
     """Of the softmax, per logit."""
-    return shard.bytes if _form(shard) == "cross_entropy" else 4.0
+    return shard.bytes if _form(shard) in ("cross_entropy", "narrow_log_softmax") else 4.0
 
 
 def _steps(shard: Shard) -> list[tuple[str, float, float, bool]]:
-    """(operator, bytes read and written per logit, whether tp ranks add up) of the loss in fp32."""
+    """(operator, bytes read and written per logit, whether tp ranks add up) of the loss."""
+    if _form(shard) == "narrow_log_softmax":
+        return [("log_softmax", shard.bytes, shard.bytes, True)]
     if _form(shard) == "log_softmax":
         return [("cast", shard.bytes, 4.0, False), ("log_softmax", 4.0, 4.0, True)]
     return [
