@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from simulator.validation import memory, steps
+from simulator.validation.composed import tables
 from simulator.validation.intervals import intervals
 from simulator.validation.scores import Refusal, Row, ordered_pairs, score
 from simulator.validation.step_data import StepRow, step_rows
@@ -40,6 +41,7 @@ def page() -> str:
             "",
             *_summary(by_source),
             "",
+            *_sums(by_source),
             *_peers(by_source),
             "",
             *_first_sight(by_source),
@@ -90,6 +92,40 @@ def _summary(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
         )
     mean = sum(score(rows).mape for rows in by_source.values()) / max(1, len(by_source))
     return [*lines, "", f"Mean over sources: {mean:.1%}."]
+
+
+def _sums(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Tables that no runs were measured for, and their sources' scores without them."""
+    lines: list[str] = []
+    for name, table in tables(step_rows()).items():
+        source, written = table.rows[0].source, {row.row for row in table.rows}
+        judged = by_source.get(source, [])
+        parts = [
+            [row for row in judged if (row.name.split()[0] in written) is told] for told in (True, False)
+        ]
+        if not table.composed or not all(parts):
+            continue
+        (summed, order), (measured, theirs) = (
+            (f"{score(rows).mape:.1%}", "{} of {}".format(*ordered_pairs(rows))) for rows in parts
+        )
+        lines.append(
+            f"| {source} | {name} | {table.layouts} | {table.deviation:.0e} | {len(parts[0])}: {summed}, {order} "
+            f"| {len(parts[1])}: {measured}, {theirs} |"
+        )
+    if not lines:
+        return []
+    return [
+        "## Rows that are no measurements",
+        "",
+        "All layouts of these tables lie on a straight line over their batch sizes, to the last digit printed: sums of",
+        "profiled parts, not runs. They are judged above as their sources offer them, and apart here.",
+        "",
+        "| source | table | layouts with three batch sizes | furthest off a line | judged rows: error, pairs in order "
+        "| the source's other rows |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+        *lines,
+        "",
+    ]
 
 
 def _peers(by_source: Mapping[str, Sequence[Row]]) -> list[str]:
