@@ -25,6 +25,7 @@ from simulator.validation.step_data import plan_of, rows_of, sources, step_rows,
         ("ibm_fsdp", 0.05),
         ("nemo_megatron_2208", 0.07),
         ("oneflow_megatron", 0.08),
+        ("ultrascale_playbook", 0.09),
     ],
 )
 def test_mean_error_of_a_source(source: str, most: float) -> None:
