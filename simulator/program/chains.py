@@ -156,13 +156,22 @@ def joined(chains: Sequence[Chain]) -> Chain:
         tail = chain.tail or tail
         phases += chain.phases
         axes += chain.axes
-        before = (counts.get(axis, 0) for axis in chain.axes)
-        pieces += [(first + number, part) for first, (number, part) in zip(before, chain.pieces, strict=True)]
+        pieces += _after(chain.pieces, chain.axes, tuple(counts.items())) if counts else chain.pieces
         for axis, count in chain.collectives:
             counts[axis] = counts.get(axis, 0) + count
         seconds += chain.seconds
         host += chain.host
     return Chain(tuple(phases), tuple(axes), tuple(pieces), tuple(counts.items()), seconds, host, head, tail)
+
+
+@lru_cache(maxsize=4096)
+def _after(
+    pieces: tuple[Piece, ...], axes: tuple[str, ...], counts: tuple[tuple[str, int], ...]
+) -> tuple[Piece, ...]:
+    """The pieces of a chain behind so many collectives by axis: layers of all classes have the same."""
+    before = dict(counts)
+    places = zip(axes, pieces, strict=True)
+    return tuple([(before.get(axis, 0) + number, part) for axis, (number, part) in places])
 
 
 @lru_cache(maxsize=65536)

@@ -8,6 +8,9 @@ from simulator.program.program import Lane, MemoryChange, Phase, Program, Resour
 
 Phases = tuple[Phase, ...]
 
+Meetings = dict[Hashable, int]
+"""Shared tasks by what identifies them."""
+
 
 class Draft:
     """Collects tasks; a lane runs its tasks in the order in which its class added them."""
@@ -19,7 +22,8 @@ class Draft:
         self._lanes: dict[tuple[int, str], int] = {}
         self._tasks = self._program.tasks
         self._queues = self._program.queues
-        self._shared: dict[Hashable, int] = {}
+        self._shared: Meetings = {}
+        self._channels: dict[Hashable, Meetings] = {}
         # Equal tuples are one object, so that whoever reads the program sees at once what tasks have in common.
         self._sets_of_lanes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}
         self._widened: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
@@ -55,7 +59,10 @@ class Draft:
         ids = self._sets_of_lanes.get((rank_class, lanes)) or self._find_lanes(rank_class, lanes)
         tasks, queues = self._tasks, self._queues
         task = len(tasks)
-        tasks.append(Task(phases, ids, _distinct(deps), (), (), micro_batch, name))
+        deps = tuple(deps)
+        if len(deps) > 1:
+            deps = _distinct(deps)
+        tasks.append(Task(phases, ids, deps, (), (), micro_batch, name))
         for lane in ids:
             queues[lane].append(task)
         return task
@@ -69,24 +76,30 @@ class Draft:
         deps: Iterable[int] = (),
         micro_batch: int = -1,
         name: str = "",
+        channel: Meetings | None = None,
     ) -> int:
-        """A task that several rank classes carry out together, identified by `key`.
+        """A task that several rank classes carry out together, identified by `key` (among those of a `channel`).
 
         Whoever comes first creates it; every further class adds its lanes, its dependencies and its own draws. If
         they disagree about the work (unequal hardware), the larger counts.
         """
-        task = self._shared.get(key)
+        met = self._shared if channel is None else channel
+        task = met.get(key)
         if task is None:
-            task = self._shared[key] = self.add(rank_class, lanes, phases, deps, micro_batch, name)
+            task = met[key] = self.add(rank_class, lanes, phases, deps, micro_batch, name)
             return task
         shared = self._tasks[task]
         if shared.phases is not phases:
             shared.phases = self._merge(shared.phases, phases)
         if deps:
-            shared.deps = _distinct((*shared.deps, *deps))
+            shared.deps = _distinct((*shared.deps, *deps)) if shared.deps else _distinct(deps)
         ids = self._sets_of_lanes.get((rank_class, lanes)) or self._find_lanes(rank_class, lanes)
         self._join(task, ids)
         return task
+
+    def channel(self, key: Hashable) -> Meetings:
+        """The shared tasks of one kind, for those who meet in many: their own keys tell these apart."""
+        return self._channels.setdefault(key, {})
 
     def connect(self, task: int, rank_class: int, peer: int) -> None:
         """The task is sent over the connection from `rank_class` to `peer`, after what came there before it."""
@@ -118,17 +131,16 @@ class Draft:
         """`amount` bytes appear (or vanish, if negative) on a rank class when the task starts, or ends."""
         if amount:
             change = (MemoryChange(rank_class, kind, amount),)
-            self.changes(task, *(((), change) if at_end else (change, ())))
+            self.hold(task, task, *(((), change) if at_end else (change, ())))
 
-    def changes(
-        self, task: int, at_start: tuple[MemoryChange, ...] = (), at_end: tuple[MemoryChange, ...] = ()
+    def hold(
+        self, first: int, last: int, taken: tuple[MemoryChange, ...], freed: tuple[MemoryChange, ...]
     ) -> None:
-        """What is taken and given back when the task starts, and when it ends."""
-        found = self._tasks[task]
-        if at_start:
-            found.at_start += at_start
-        if at_end:
-            found.at_end += at_end
+        """What is taken when the task `first` starts, and given back when `last` ends."""
+        if taken:
+            self._tasks[first].at_start += taken
+        if freed:
+            self._tasks[last].at_end += freed
 
     def resident(self, rank_class: int, kind: str, amount: float) -> None:
         if amount:

@@ -39,6 +39,8 @@ class Pass:
     arrival: Ways
     departure: Ways
     gathered: float
+    needs_parameters: bool
+    """Its units wait for parameters that are gathered for them, or were at the beginning of the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Passes:
     _chains: dict[tuple[int, str, bool, Copies], Chain] = field(default_factory=dict)  # by unit
     _pieces: dict[tuple[int, str], list[Piece]] = field(default_factory=dict)  # by unit
     _held: dict[Hashable, Held] = field(default_factory=dict)  # by unit, and by content
+    _wholes: dict[int, tuple[Chain, Held]] = field(default_factory=dict)  # by pass
 
     def of(self, action: Action) -> Pass:
         pack = self.packs[action.micro_batch % len(self.packs)]
@@ -84,7 +87,9 @@ class Passes:
             before = content.virtual - 1 if op == "F" else content.virtual
             gathered = setting.boundary_bytes_of(pack)[before] * setting.scatter
         units = content.units if op == "F" else content.units[::-1]
-        return Pass(DIRECTIONS[op], content, units, arrival, departure, gathered)
+        gathers = setting.shards_parameters or (setting.gathers_ahead and op == "F")
+        needs_parameters = gathers and op != "W"  # which reads none
+        return Pass(DIRECTIONS[op], content, units, arrival, departure, gathered, needs_parameters)
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
@@ -113,6 +118,14 @@ class Passes:
         return tuple(MemoryChange(self.pricing.rank_class, kind, size) for kind, size in amounts if size)
 
     # --- chains ------------------------------------------------------------------------------------------------------
+
+    def whole(self, one: Pass) -> tuple[Chain, Held]:
+        """The chain of a pass whose units are one, and what that holds."""
+        found = self._wholes.get(id(one))
+        if found is None:
+            unit = one.content.whole
+            found = self._wholes[id(one)] = self.chain(one, unit, True), self.held(unit, one.direction)
+        return found
 
     def chain(self, one: Pass, unit: Unit, is_first: bool, copies: Copies = NOTHING) -> Chain:
         """What a unit of the pass runs; `is_first`: of the pass, which gathers what arrives in parts."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.program.chains import transfer_phases
 from simulator.program.crossings import boundary, tied
+from simulator.program.draft import Meetings
 from simulator.program.program import Phase
 from simulator.program.schedules.lockstep import Message, asked_after
 
@@ -41,6 +42,10 @@ class Way:
     flow: Flow
     phases: tuple[Phase, ...]
     lanes: tuple[str, ...]
+    overhead: float
+    """Seconds of the host per message."""
+    messages: Meetings
+    """By micro-batch; both ends have the same."""
 
 
 Ways = tuple[Way, ...]
@@ -93,12 +98,13 @@ class PipelineTraffic:
         return [self._join(way, micro_batch, after) for way in ways]
 
     def _join(self, way: Way, micro_batch: int, deps: Sequence[int]) -> int:
-        setting, flow = self.setting, way.flow
-        self.rank.extra += setting.software.p2p_overhead * flow.count
-        key = (way.direction, way.axis, flow.alike, way.source, micro_batch)
-        task = setting.draft.meet(key, self.pricing.rank_class, way.lanes, way.phases, deps, micro_batch)
+        setting, rank = self.setting, self.rank
+        rank.extra += way.overhead
+        task = setting.draft.meet(
+            micro_batch, rank.rank_class, way.lanes, way.phases, deps, micro_batch, channel=way.messages
+        )
         if setting.request is not None:
-            setting.draft.connect(task, flow.sender, flow.receiver)
+            setting.draft.connect(task, way.flow.sender, way.flow.receiver)
         return task
 
     def _request(self, way: Way, micro_batch: int, deps: list[int]) -> list[int]:
@@ -125,7 +131,14 @@ class PipelineTraffic:
         key = (direction, source[0], target[0], sizes)
         if key not in self._alike:
             self._alike[key] = self._find_alike(*key)
-        return tuple([Way(direction, source, parts[1], *message) for message in self._alike[key]])
+        return tuple([self._way(direction, source, parts[1], message) for message in self._alike[key]])
+
+    def _way(self, direction: str, source: Place, part: int, message: Alike) -> Way:
+        axis, flow, _, _ = message
+        messages = self.setting.draft.channel((direction, axis, flow.alike, source))
+        return Way(
+            direction, source, part, *message, self.setting.software.p2p_overhead * flow.count, messages
+        )
 
     def _find_alike(self, direction: str, source: int, target: int, sizes: Sizes) -> list[Alike]:
         """What messages of these sizes from stage `source` to `target` have in common, whichever chunks send them."""

@@ -64,9 +64,12 @@ class RankBuilder:
             self.wait_for([])
         else:
             host = self._launch(chain, micro_batch)
-            needs = list(deps) if host is None else [*deps, host]
-            self.host.compute(chain)
-        lanes = self._lanes(chain)
+            needs = [*deps] if host is None else [*deps, host]
+            if self.host.launched < inf:
+                self.host.compute(chain)
+        lanes = self.collapsed.get(chain)
+        if lanes is None:
+            lanes = self.collapsed[chain] = self._lanes(chain)
         if lanes:
             task = self.setting.draft.add(self.rank_class, lanes, chain.phases, needs, micro_batch, name)
             ran = task, task
@@ -87,10 +90,8 @@ class RankBuilder:
 
     def _lanes(self, chain: Chain) -> tuple[str, ...]:
         """Those of the chain as one task; none where other classes take part in some of its phases."""
-        if chain not in self.collapsed:
-            alone = self.setting.collapse and all(map(self._alone, chain.meets))
-            self.collapsed[chain] = ("compute", *map(lane_of, chain.meets)) if alone else ()
-        return self.collapsed[chain]
+        alone = self.setting.collapse and all(map(self._alone, chain.meets))
+        return ("compute", *map(lane_of, chain.meets)) if alone else ()
 
     def _exposed(self, chain: Chain) -> Chain:
         """The chain behind the host's lead: a host that waits for every transfer has launched nothing ahead."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.program.schedules import Action, Schedule
 
@@ -16,9 +17,10 @@ class Round:
     final: frozenset[Action]
 
 
+@lru_cache(maxsize=64)
 def rounds(
     schedule: Schedule, stage: int, num_stages: int, num_micro_batches: int, chunks: int, num_steps: int = 1
-) -> list[Round]:
+) -> Sequence[Round]:
     """`num_steps` steps of `num_micro_batches` each, numbered on from step to step; an update follows each round.
 
     A schedule that flushes runs its steps one after the other. One that does not is ordered over all micro-batches

@@ -7,7 +7,7 @@ the kernels of the unit (torch.distributed.fsdp: foreach_all_gather_copy_out, fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.program.setting import Setting
 from simulator.program.sharding import gathers
@@ -16,8 +16,7 @@ from simulator.workloads.operation import Operation
 from simulator.workloads.operators import DTYPE_BYTES, MemoryBound
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(NamedTuple):
     """Bytes that are read and written before and after the kernels of a unit; 0 where nothing is copied."""
 
     parameters: float = 0.0

@@ -176,14 +176,13 @@ class Step:
 
     def _remember(self, unit: Unit, direction: str, ran: tuple[int, int]) -> None:
         held = self.passes.held(unit, direction)
-        self.setting.draft.changes(ran[0], at_start=held.taken)
-        self.setting.draft.changes(ran[1], at_end=held.freed)
+        self.setting.draft.hold(*ran, held.taken, held.freed)
 
     def _reduces_now(self, action: Action) -> bool:
-        setting = self.setting
-        if action.op not in ("B", "W"):
+        if action.op == "F" or action.op == "I":
             return False
-        return setting.reduces_each_micro_batch or (action in self.final and setting.overlaps_gradients)
+        setting = self.setting
+        return setting.reduces_each_micro_batch or (setting.overlaps_gradients and action in self.final)
 
     # --- units -----------------------------------------------------------------------------------------------------
 
@@ -192,8 +191,7 @@ class Step:
         setting, micro_batch, direction = self.setting, action.micro_batch, one.direction
         content, units = one.content, one.units
         reduce = self._reduces_now(action)
-        gather = setting.shards_parameters or (setting.gathers_ahead and direction == "forward")
-        gather = gather and direction != "weight gradient"  # which reads no parameters
+        gather = one.needs_parameters
         if not reduce and not gather and not setting.offloads_activations:
             return self._run_whole(one, deps, micro_batch)
         last = -1
@@ -237,11 +235,11 @@ class Step:
 
     def _run_whole(self, one: Pass, deps: list[int], micro_batch: int) -> int:
         """Where nothing happens between the units, they are one."""
-        unit = one.content.whole
-        ran = self.rank.run(self.passes.chain(one, unit, True), deps, micro_batch, one.direction)
+        chain, held = self.passes.whole(one)
+        ran = self.rank.run(chain, deps, micro_batch, one.direction)
         if ran is None:
             return -1
-        self._remember(unit, one.direction, ran)
+        self.setting.draft.hold(*ran, held.taken, held.freed)
         self._last = ran[1]
         return ran[1]
 
