@@ -117,7 +117,6 @@ class _Execution:
         self._gates = Gates(program) if any(lane.first_come for lane in program.lanes) else None
         self._start = [-1.0] * num_tasks
         self._end = [-1.0] * num_tasks
-        self._logs: dict[int, list[tuple[float, float]]] = {}
         self._memory: list[tuple[float, int, bool]] = []
         self._clock = Clock()
         self._end_callbacks: Callbacks = [self._on_end]
@@ -127,7 +126,7 @@ class _Execution:
         self._sharing = Sharing(
             self._clock,
             self._capacities,
-            self._on_flow_end,
+            self._finish,
             self._wake,
             solo_chains=options.solo_chains,
             company=options.company,
@@ -157,7 +156,7 @@ class _Execution:
             chains=self._chains,
             start=start,
             end=end,
-            logs=self._logs,
+            logs=self._sharing.logs,
             memory=self._memory,
             is_traced=self._trace,
             num_events=self._clock.num_events(),
@@ -179,8 +178,8 @@ class _Execution:
         delays.move_tasks(self._start, self._end)
         delays.move_flows(self._sharing.flows())
         delays.move_memory(self._memory)
-        for task, log in self._logs.items():
-            self._logs[task] = delays.move_log(task, log)
+        for task, log in self._sharing.logs.items():
+            self._sharing.logs[task] = delays.move_log(task, log)
         self._earliest_meeting = self._clock.now + delays.longest
         self._hold({task: delays.begin(task) for task in meeting.tasks})
         self._held = meeting.tasks
@@ -231,8 +230,7 @@ class _Execution:
             if self._meeting is not None:
                 self._kept_back += [task for task in starting if task in self._meeting.tasks]
                 starting = [task for task in starting if task not in self._meeting.tasks]
-            if len(starting) > 1:
-                starting.sort()
+            starting.sort()
             gates = self._gates
             for task in starting:
                 if gates is None or gates.admits(task):
@@ -286,11 +284,6 @@ class _Execution:
     def _on_end(self, alarm: Alarm) -> None:
         self._finish(alarm.target)
         self._wake()
-
-    def _on_flow_end(self, flow: Flow) -> None:
-        if flow.log is not None:
-            self._logs[flow.task] = flow.log
-        self._finish(flow.task)
 
     def _on_capacity(self, alarm: Alarm) -> None:
         change: CapacityChange = alarm.target

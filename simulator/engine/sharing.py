@@ -26,7 +26,7 @@ class Sharing:
         self,
         clock: Clock,
         capacities: list[float],
-        on_end: Callable[[Flow], None],
+        on_end: Callable[[int], None],
         on_change: Callable[[], None],
         *,
         solo_chains: bool,
@@ -34,7 +34,7 @@ class Sharing:
         incremental: bool,
         cache: bool,
     ) -> None:
-        """`on_end(flow)` is called when a flow's task has ended, `on_change()` when `settle` is needed."""
+        """`on_end(task)` is called when a flow's task has ended, `on_change()` when `settle` is needed."""
         self.network = Network(clock, capacities, self._on_component, incremental=incremental, cache=cache)
         self._clock = clock
         self._capacities = capacities
@@ -51,15 +51,13 @@ class Sharing:
         ]  # never iterated in an order that matters
         self._owner: list[Flow | None] = [None] * len(capacities)  # the flow on it that is one event
         self._newcomers: list[Flow] = []
+        self.admit = self._newcomers.append
+        """A task starts; how it runs is decided when all starts of this instant are known."""
+        self.logs: dict[int, list[tuple[float, float]]] = {}
+        """Of tasks that ended: (time, coordinate in the chain) where the pace changed, if it did."""
         self._accompanied: dict[Flow, None] = {}  # one event although others touch what they draw on
         self._undecided: dict[Flow, None] = {}  # neither one event nor in the network, until that is solved
         self._perhaps_alone: dict[Flow, None] = {}  # or beside others that it does not slow down
-
-    def admit(self, flow: Flow) -> None:
-        """A task starts; how it runs is decided when all starts of this instant are known."""
-        for resource in flow.chain.resources:
-            self._touching[resource].add(flow)
-        self._newcomers.append(flow)
 
     def flows(self) -> set[Flow]:
         """All that run."""
@@ -67,14 +65,18 @@ class Sharing:
 
     def settle(self) -> None:
         """Brings everything in line with the starts, ends and capacity changes of this instant."""
-        if self._newcomers:
-            newcomers, self._newcomers = self._newcomers, []
+        newcomers = self._newcomers
+        if newcomers:
+            for flow in newcomers:
+                for resource in flow.chain.resources:
+                    self._touching[resource].add(flow)
             for flow in newcomers:
                 if self._is_alone(flow):
                     self._go(flow, flow.chain.solo, 0.0)
                 else:
                     self._disperse_owners(flow.chain.resources)
                     self._begin(flow)
+            newcomers.clear()
         if self._perhaps_alone:
             candidates, self._perhaps_alone = self._perhaps_alone, {}
             for flow in candidates:
@@ -143,15 +145,15 @@ class Sharing:
 
     def _go(self, flow: Flow, pace: Pace, place: float) -> None:
         """From `place` (seconds since its start at this pace) on, `flow` is one event."""
-        now = self._clock.now
+        clock, owner = self._clock, self._owner
+        now = clock.now
         flow.pace = pace
-        flow.origin = now - place
-        end = pace.ends[pace.until(flow.step) - 1] if pace.stops else pace.ends[-1]
-        finish = max(flow.origin + end, now)
-        flow.alarm = Alarm(self._solo_callbacks, flow)
-        self._clock.at(finish, flow.task, flow.alarm)
+        origin = flow.origin = now - place
+        finish = origin + (pace.ends[pace.until(flow.step) - 1] if pace.stops else pace.ends[-1])
+        alarm = flow.alarm = Alarm(self._solo_callbacks, flow)
+        clock.at(finish if finish > now else now, flow.task, alarm)
         for resource in flow.chain.resources:
-            self._owner[resource] = flow
+            owner[resource] = flow
 
     def _go_on(self, flow: Flow, pace: Pace) -> None:
         """A flow that has been taken up is one event from there."""
@@ -275,21 +277,27 @@ class Sharing:
 
     def _leave(self, flow: Flow) -> None:
         """The task of `flow` has ended."""
-        left: set[Flow] = set()
+        left: set[Flow] | None = None
+        owner = self._owner
         for resource in flow.chain.resources:
             touching = self._touching[resource]
             touching.remove(flow)
-            if self._owner[resource] is flow:
-                self._owner[resource] = None
+            if owner[resource] is flow:
+                owner[resource] = None
             if touching and (self._has_company or len(touching) == 1):
-                left |= touching
-        for other in sorted(left, key=_task) if len(left) > 1 else left:
-            if other.pace is None:
-                self._perhaps_alone[other] = None
-        self._perhaps_alone.pop(flow, None)
-        self._accompanied.pop(flow, None)
+                left = touching if left is None else left | touching
+        if left is not None:
+            for other in sorted(left, key=_task):
+                if other.pace is None:
+                    self._perhaps_alone[other] = None
+        if self._perhaps_alone:
+            self._perhaps_alone.pop(flow, None)
+        if self._accompanied:
+            self._accompanied.pop(flow, None)
         flow.alarm = None
-        self._end(flow)
+        if flow.log is not None:
+            self.logs[flow.task] = flow.log
+        self._end(flow.task)
 
     def _on_solo_end(self, alarm: Alarm) -> None:
         flow: Flow = alarm.target
