@@ -170,7 +170,7 @@ class AloneGroups:
 
 
 class AloneCommunicators:
-    """The process groups of grids on one topology; grids whose groups of an axis are the same share them."""
+    """The process groups of grids on one topology; grids share those of an axis that are the same in any order."""
 
     def __init__(self, topology: Topology, cost_model: CostModel) -> None:
         self.topology = topology
@@ -182,6 +182,8 @@ class AloneCommunicators:
         key = (grid, axis)
         if key not in self._by_axis:
             members = grid.groups(axis)
+            if not axis.startswith("pair"):  # whose order tells the stages
+                members = members[np.argsort(members[:, 0])]
             same = (members.shape[1], members.tobytes())
             if same not in self._by_members:
                 self._by_members[same] = AloneGroups(

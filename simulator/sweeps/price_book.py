@@ -28,6 +28,7 @@ from simulator.sweeps.stage_prices import CHUNK_QUANTITIES, QUANTITIES, StagePri
 from simulator.sweeps.stage_traffic import copies, data_axes, stage_traffic
 from simulator.sweeps.traffic import Crowd
 from simulator.workloads.modules.vocabulary import shareable
+from simulator.workloads.operators import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from simulator.hardware.cluster import Cluster
@@ -54,6 +55,7 @@ class PriceBook:
             return collective_cost(op, size, shape, found)
 
         self.cluster, self.workload = cluster, workload
+        self.narrow = DTYPE_BYTES[workload.precision] < DTYPE_BYTES[workload.activation_dtype]
         self.gpus = tuple(dict.fromkeys(group.node.gpu for group in cluster.node_groups))
         self.capacity = min(gpu.memory.total for gpu in self.gpus)
         self.communicators = AloneCommunicators(build_topology(cluster), cost)
@@ -86,6 +88,7 @@ class PriceBook:
         """What a GPU's share of a layer depends on."""
         names = ("variant", "tp", "cp", "ep", "sequence_parallel", "recompute", "micro_batch")
         keys = {key: table[key] for key in names} | {"piped": (table["pp"] > 1).astype(np.int64)}
+        keys["casts"] = (table["zero"] == 3).astype(np.int64) * self.narrow  # which gathers make unnecessary
         return keys | {"accumulates": (table.num_micro_batches > 1).astype(np.int64)}
 
     def stage_bytes(self, table: PlanTable) -> tuple[Floats, Ints]:
@@ -94,15 +97,16 @@ class PriceBook:
         def price(part: PlanTable, index: int) -> Floats:
             return stage_bytes(self.setting(part, index)[0], self.layout(part, index))
 
-        names = ("variant", "tp", "cp", "ep", "pp", "vpp", "layout", "schedule", "zero")
-        return self._gathered("stage bytes", table, {key: table[key] for key in names}, price)
+        names = ("variant", "tp", "cp", "ep", "pp", "vpp", "layout", "zero")
+        return self._gathered("stage bytes", table, {key: table[key] for key in names} | _order(table), price)
 
     def stage_prices(self, table: PlanTable) -> tuple[Floats, Floats, Ints]:
         """Distinct rows [n, quantities, stages] and [n, quantities, contents] of StagePrices, and each plan's.
 
         The plans must share their layout.
         """
-        keys = {key: table[key] for key in ("variant", "tp", "ep", "pp", "vpp", "layout", "schedule", "zero")}
+        names = ("variant", "tp", "ep", "pp", "vpp", "layout", "zero")
+        keys = {key: table[key] for key in names} | _order(table)
         groups = self._group_numbers(table, ("dp_cp", "edp"))
         keys |= {f"group {axis}": numbers for axis, numbers in groups.items()}
         rows, which = self._gathered("stage", table, keys, self._stage_prices)
@@ -117,7 +121,7 @@ class PriceBook:
 
     def traffic(self, table: PlanTable) -> tuple[Floats, Ints]:
         """Distinct rows [n, WINDOWS, MOST_LINKS] of busy seconds of links; the plans must share their layout."""
-        names = ["variant", "tp", "cp", "ep", "pp", "vpp", "layout", "schedule", "zero"]
+        names = ["variant", "tp", "cp", "ep", "pp", "vpp", "layout", "zero"]
         if any(variant.offload.activations for variant in table.variants):
             names += ["sequence_parallel", "recompute", "micro_batch"]
 
@@ -128,7 +132,7 @@ class PriceBook:
                 self._crowds[key] = Crowd(self.communicators, *key)
             return stage_traffic(setting, self.layout(part, index), self._crowds[key])
 
-        return self._gathered("traffic", table, {key: table[key] for key in names}, price)
+        return self._gathered("traffic", table, {key: table[key] for key in names} | _order(table), price)
 
     def hops(self, table: PlanTable, size: Floats) -> tuple[Floats, Ints]:
         """Distinct rows [n, 2, stages]: seconds of a transfer of `size` bytes to the next and to the last stage."""
@@ -217,6 +221,15 @@ class PriceBook:
             for row, axis in enumerate(axes):
                 numbers[row, position] = self.communicators.groups(grid, axis).number
         return {axis: numbers[row][which] for row, axis in enumerate(axes)}
+
+
+def _order(table: PlanTable) -> dict[str, Ints]:
+    """The schedule as data parallelism sees it: in pipelines, GPipe's stages hold and send what those of 1F1B do."""
+    known, codes = table.schedules, table["schedule"]
+    if "gpipe" in known and "1f1b" in known:
+        gpipe = (codes == known.index("gpipe")) & (table["pp"] > 1)
+        codes = np.where(gpipe, known.index("1f1b"), codes)
+    return {"schedule": codes}
 
 
 def distinct(columns: list[Ints]) -> tuple[Ints, Ints]:

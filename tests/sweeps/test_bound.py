@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.engine import execute
 from simulator.program.builder import blueprint, build
+from simulator.ranks.grid import Grid
 from simulator.results.predict import predict
 from simulator.simulation import SimulationOptions, run
 from simulator.sweeps.bound import Bound, Bounds
@@ -231,6 +232,32 @@ def test_a_table_of_plans_gives_what_each_plan_gives_alone() -> None:
         alone = Bound(book).of(table.take([index]))
         assert alone.step_time[0] == pytest.approx(together.step_time[index], rel=1e-12)
         assert alone.peak_bytes[0] == pytest.approx(together.peak_bytes[index], rel=1e-12)
+
+
+def test_what_zero_casts_is_priced_apart_whichever_comes_first() -> None:
+    machine = cluster(2, 4, 4)
+    groups = [group.model_dump(mode="json") for group in machine.node_groups]
+    groups[0]["node"]["gpu"]["dense_peak"] |= {"fp8": 624e12}
+    machine = type(machine).model_validate({"name": "narrow", "groups": groups, "fabric": machine.fabric})
+    job = workload(layers=8, attention="flash").model_copy(update={"precision": "fp8"})
+    first, then = (
+        Bound(PriceBook(machine, job, LIBRARY, lambda name: software())).of(table_of(job, 8, plans))
+        for one, other in ((0, 3), (3, 0))
+        for plans in [[job.plan.model_copy(update={"zero": zero}) for zero in (one, other)]]
+    )
+    assert first.kernel_seconds.tolist() == then.kernel_seconds[::-1].tolist()
+    assert first.kernel_seconds[0] < first.kernel_seconds[1]
+
+
+def test_stages_that_list_the_same_groups_in_another_order_share_their_prices() -> None:
+    machine, job = cluster(2, 4, 4), workload(layers=8, global_batch=64)
+    book = PriceBook(machine, job, LIBRARY, lambda name: software())
+    found = [
+        book.communicators.groups(Grid.of(job.plan.model_copy(update={"tp": 2, "pp": pp}), 8), "tp")
+        for pp in (1, 2, 4)
+    ]
+    assert found[0] is found[1] is found[2]
+    assert found[0].members.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_given_plans_come_back_from_a_table() -> None:
