@@ -14,8 +14,6 @@ from simulator.validation.step_data import StepRow
 
 ROUNDING = 1e-5
 """Deviation from a line, as a fraction of the time, that six printed digits explain."""
-BESIDE = ("row", "locator", "global_batch", "step_time_s", "split")
-"""Columns in which rows of one layout differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,7 @@ def tables(rows: Iterable[StepRow]) -> dict[str, Table]:
 def _table(rows: list[StepRow]) -> Table:
     layouts: dict[tuple[str, ...], dict[int, float]] = {}
     for row in rows:
-        key = tuple(value for column, value in row.values.items() if column not in BESIDE)
-        layouts.setdefault(key, {})[row.number("global_batch")] = row.step_time or 0.0
+        layouts.setdefault(row.layout("global_batch"), {})[row.number("global_batch")] = row.step_time or 0.0
     deviations = [_off_the_line(times) for times in layouts.values() if len(times) > 2]
     return Table(tuple(rows), len(deviations), max(deviations, default=0.0))
 

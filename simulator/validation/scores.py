@@ -6,14 +6,16 @@ A suite turns its measurements into `Row`s; scores, tables, plots and JSON are m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement beside its prediction. `group` names what it is an alternative to (for regret)."""
+    """One measurement beside its prediction. `group` names what it is an alternative to (for regret), `layout` the
+    alternative: of one measured more than once the mean counts there. Empty: one of its own.
+    """
 
     source: str
     name: str
@@ -23,6 +25,7 @@ class Row:
     group: str = ""
     parts: dict[str, float] = field(default_factory=dict)
     """What the prediction consists of, as fractions."""
+    layout: str = ""
 
     @property
     def error(self) -> float:
@@ -91,8 +94,14 @@ def ordered_pairs(rows: Iterable[Row], margin: float = 0.05) -> tuple[int, int]:
 
 
 def _groups(rows: Iterable[Row]) -> list[list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
+    """Alternatives of two layouts or more, one row each."""
+    groups: dict[str, dict[str, list[Row]]] = {}
+    for index, row in enumerate(rows):
         if row.group:
-            groups.setdefault(row.group, []).append(row)
-    return [group for group in groups.values() if len(group) > 1]
+            groups.setdefault(row.group, {}).setdefault(row.layout or str(index), []).append(row)
+    return [[_mean(runs) for runs in layouts.values()] for layouts in groups.values() if len(layouts) > 1]
+
+
+def _mean(runs: Sequence[Row]) -> Row:
+    """One layout's runs as one row."""
+    return replace(runs[0], measured=float(np.mean([run.measured for run in runs])))

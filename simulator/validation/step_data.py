@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 WITHOUT_DROPOUT = ("llmfoundry", "mlperf_training")
 """Sources whose GPT models were trained without dropout."""
+MEASURED = ("row", "locator", "split", "step_time_s", "memory_gib", "memory_kind")
+"""Columns in which two runs of one layout differ."""
 TP_OVERLAP: dict[str, bool | str] = {"none": False, "backward": True, "pipelined": "pipelined"}
 SCALING = {"fsdp2-2024": "current", "fsdp2-2025": "current"}
 """How a software scales fp8 tensors, where not as earlier steps say (torchao: dynamically)."""
@@ -36,6 +38,11 @@ class StepRow:
 
     def number(self, name: str, default: int = 0) -> int:
         return int(float(self.values[name])) if self.values[name] else default
+
+    def layout(self, *beside: str) -> tuple[str, ...]:
+        """What was run: all columns but those that say where it is found, what was measured, and `beside`."""
+        left_out = (*MEASURED, *beside)
+        return tuple(value for column, value in self.values.items() if column not in left_out)
 
     @property
     def step_time(self) -> float | None:

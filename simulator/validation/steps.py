@@ -22,7 +22,8 @@ def judge(sources: Sequence[str] | None = None) -> Judgement:
             else:
                 step = predicted.step_time_s
                 parts = {kind: seconds / step for kind, seconds in predicted.breakdown_s.items() if seconds}
-                yield Row(row.source, label(row), row.step_time, step, "s", alternatives(row), parts)
+                layout = "/".join(row.layout())
+                yield Row(row.source, label(row), row.step_time, step, "s", alternatives(row), parts, layout)
 
 
 def wanted(row: StepRow, sources: Sequence[str] | None) -> bool:

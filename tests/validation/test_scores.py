@@ -38,6 +38,16 @@ def test_order_counts_only_pairs_that_differ() -> None:
     assert ordered_pairs(group) == (2, 2)
 
 
+def test_a_layout_measured_twice_is_no_alternative_to_itself() -> None:
+    """A and A again, at 1.3 and 1.1 s, count as 1.2 s beside B; alone they are no group."""
+    twice = [Row("s", "row", measured, 2.0, "s", "g", layout="A") for measured in (1.3, 1.1)]
+    other = Row("s", "row", 1.0, 3.0, "s", "g", layout="B")
+    assert regret([*twice, other]) == pytest.approx(0.2)
+    assert ordered_pairs([*twice, other]) == (0, 1)
+    assert regret(twice) is None
+    assert ordered_pairs(twice) == (0, 0)
+
+
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=20))
 def test_a_perfect_rescaling_of_time_changes_no_score(pairs: list[tuple[float, float]]) -> None:
     rows = [row(m, p) for m, p in pairs]
