@@ -135,10 +135,6 @@ class Chain:
         return Pace(work_at, ends, stops)
 
 
-Use = tuple[Demand | None, float, float, float]
-"""A phase's demand on shared resources, or None; the nominal seconds its work takes; its latency and its work."""
-
-
 class Chains:
     """The chains of a program: `of_task[i]` is that of task i, shared by tasks that share a phases tuple."""
 
@@ -155,8 +151,7 @@ class Chains:
         self._merge_phases = merge_phases
         self._varying = {change.resource for change in program.capacity_changes if change.time > 0.0}
         self._demands: dict[tuple[Draws, float, float], Demand] = {}
-        self._uses: dict[int, Use] = {}  # of phases met before, by identity
-        self._limits: dict[tuple[int, float, float], tuple[Demand | None, float]] = {}  # draws by identity
+        self._uses: dict[int, tuple[Demand | None, float]] = {}  # of phases met before, by identity
         self._private = private_resources(program) - self._varying if find_private else frozenset()
         runs = {id(task.phases): task.phases for task in program.tasks}
         chains = {key: self._chain(phases) for key, phases in runs.items()}
@@ -177,13 +172,15 @@ class Chains:
         phase_ends: list[float] = []
         chain = Chain(phases, phase_ends)
         used: set[int] = set()
-        known, merge = self._uses, self._merge_phases
+        uses, merge = self._uses, self._merge_phases
         last: Demand | None = None
         delay = end = 0.0  # the delay not yet in a step, and the coordinate reached
         for phase in phases:
-            if id(phase) not in known:
-                known[id(phase)] = self._use(phase)
-        for demand, seconds, latency, work in [known[id(phase)] for phase in phases]:
+            use = uses.get(id(phase))
+            if use is None:
+                use = uses[id(phase)] = self._use(phase)
+            demand, seconds = use
+            latency = phase.latency
             work_at = end + latency
             end = work_at + seconds
             phase_ends.append(end)
@@ -195,10 +192,10 @@ class Chains:
                 continue
             delay += latency
             if merge and demand is last and delay == 0.0:
-                chain.works[-1] += work
+                chain.works[-1] += phase.work
                 chain.ends[-1] = end
             else:
-                chain.add_step(delay, work, demand, work_at, end)
+                chain.add_step(delay, phase.work, demand, work_at, end)
                 used.update(demand.resources)
                 delay, last = 0.0, demand
         if delay > 0.0 or not chain.ends:
@@ -208,34 +205,27 @@ class Chains:
             chain.varies = not self._varying.isdisjoint(used)
         return chain
 
-    def _use(self, phase: Phase) -> Use:
-        """What the phase comes to, private resources left out."""
+    def _use(self, phase: Phase) -> tuple[Demand | None, float]:
+        """The phase's demand on shared resources, or None, and the nominal seconds its work takes."""
         work = phase.work
         if work == 0.0:
-            return None, 0.0, phase.latency, work
-        key = (id(phase.draws), phase.cap, phase.weight)
-        if key not in self._limits:
-            self._limits[key] = self._limit(phase.draws, phase.cap, phase.weight)
-        demand, rate = self._limits[key]
-        return demand, work / rate, phase.latency, work
-
-    def _limit(self, draws: Draws, cap: float, weight: float) -> tuple[Demand | None, float]:
-        """The demand on shared resources of work that draws so, or None, and its nominal rate."""
-        private, capacities = self._private, self._capacities
-        shared = tuple([draw for draw in draws if draw[0] not in private and draw[1] > 0.0])
-        for resource, amount in draws:
-            if resource in private and amount > 0.0:
-                cap = min(cap, capacities[resource] / amount)
+            return None, 0.0
+        private, capacities, cap, shared = self._private, self._capacities, phase.cap, phase.draws
+        if private or 0.0 in [amount for _, amount in shared]:
+            for resource, amount in phase.draws:
+                if resource in private and amount > 0.0:
+                    cap = min(cap, capacities[resource] / amount)
+            shared = tuple([draw for draw in phase.draws if draw[0] not in private and draw[1] > 0.0])
         if not shared:
-            return None, cap
-        key = (shared, cap, weight)
+            return None, work / cap
+        key = (shared, cap, phase.weight)
         demand = self._demands.get(key)
         if demand is None:
             nominal = alone(capacities, shared, cap)
             if not 0.0 < nominal < inf and not self._varying.isdisjoint(r for r, _ in shared):
                 nominal = 1.0  # any scale will do while there is none of its own: see `Chain.varies`
-            demand = self._demands[key] = Demand(len(self._demands), shared, cap, weight, nominal)
-        return demand, demand.nominal_rate
+            demand = self._demands[key] = Demand(len(self._demands), shared, cap, phase.weight, nominal)
+        return demand, work / demand.nominal_rate
 
 
 def private_resources(program: Program) -> frozenset[int]:
@@ -243,8 +233,8 @@ def private_resources(program: Program) -> frozenset[int]:
     runs = {(task.lanes, id(task.phases)): task.phases for task in program.tasks}
     common: dict[int, frozenset[int]] = {}
     for (lanes, _), phases in runs.items():
-        draws = {id(phase.draws): phase.draws for phase in phases if phase.work > 0.0}
-        for resource in {resource for drawn in draws.values() for resource, amount in drawn if amount > 0.0}:
+        draws = {phase.draws for phase in phases if phase.work > 0.0}
+        for resource in {resource for drawn in draws for resource, amount in drawn if amount > 0.0}:
             before = common.get(resource)
             common[resource] = frozenset(lanes) if before is None else before.intersection(lanes)
     return frozenset(resource for resource, lanes in common.items() if lanes)

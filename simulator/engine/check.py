@@ -123,21 +123,17 @@ def check_phases(program: Program) -> None:
     for change in program.capacity_changes:
         if change.time > 0.0:
             best[change.resource] = max(best[change.resource], change.capacity)
-    # Builders share phases among thousands of tasks, and draws among phases: check each once, where it comes first.
+    # Builders share phases among thousands of tasks: check each once, where it comes first.
     numbered = zip(reversed(program.tasks), range(len(program.tasks) - 1, -1, -1), strict=True)
     first = {(id(task.phases), len(task.lanes)): i for task, i in numbered}
     seen: set[int] = set()
-    sound: set[tuple[int, bool]] = set()  # draws, and whether anything is drawn
     for (_, num_lanes), i in reversed(first.items()):
         for phase in program.tasks[i].phases:
             if not 0 <= phase.lane < num_lanes:
                 raise ProgramError(f"task {i}, phase {phase.label!r}: lane {phase.lane} of {num_lanes}")
             if id(phase) not in seen:
                 seen.add(id(phase))
-                fault, drawn = _fault_of_amounts(phase), (id(phase.draws), phase.work > 0.0)
-                if not fault and drawn not in sound:
-                    fault = _fault_of_draws(phase, program, best)
-                    sound.add(drawn)
+                fault = _fault_of_amounts(phase) or _fault_of_draws(phase, program, best)
                 if fault:
                     raise ProgramError(f"task {i}, phase {phase.label!r}: {fault}")
 
