@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +185,7 @@ class AloneCommunicators:
             members = grid.groups(axis)
             if not axis.startswith("pair"):  # whose order tells the stages
                 members = members[np.argsort(members[:, 0])]
-            same = (members.shape[1], members.tobytes())
+            same = (members.shape[1], blake2b(members.tobytes(), digest_size=16).digest())
             if same not in self._by_members:
                 self._by_members[same] = AloneGroups(
                     self.topology, members, self.cost_model, len(self._by_members)

@@ -28,6 +28,9 @@ Ints = NDArray[np.int64]
 MOST_LINKS = 40
 """Links that are looked at; seconds are padded to this length."""
 
+Rows = tuple[Ints, Ints, Floats]
+"""(group, link, what a byte of the group's volume puts on the link), as in the program."""
+
 Sent = tuple[str, str, float]
 """(axis, operation, bytes) of one collective, or of one rank's copy to or from its host (axis `host`)."""
 
@@ -41,14 +44,16 @@ class Crowd:
     axes: tuple[str, ...]
     copies: tuple[str, ...] = ()
     links: Ints = field(init=False)
-    _rows: dict[tuple[str, str], tuple[Ints, Ints, Floats]] = field(default_factory=dict)
+    _rows: dict[tuple[str, str], Rows] = field(init=False)
     _loads: dict[tuple[str, str], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         layers = [(axis, "ring") for axis in self.axes if self.grid.size(axis) > 1]
         layers += [(host_copies.AXIS, op) for op in self.copies]
-        found = [link for layer in layers for link in self._busiest(*self._found_rows(*layer))]
-        self.links = np.array(sorted(set(found))[:MOST_LINKS], dtype=np.int64)
+        found = {layer: self._find_rows(*layer) for layer in layers}
+        busiest = {link for rows in found.values() for link in self._busiest(*rows)}
+        self.links = np.array(sorted(busiest)[:MOST_LINKS], dtype=np.int64)
+        self._rows = {layer: self._wanted(*rows) for layer, rows in found.items()}
 
     @property
     def topology(self) -> Topology:
@@ -81,10 +86,10 @@ class Crowd:
     def _load(self, axis: str, pattern: str) -> Floats:
         """Seconds per byte of volume at full efficiency, [shapes of groups, stages, links]."""
         if (axis, pattern) not in self._loads:
-            group, link, amount = self._found_rows(axis, pattern)
-            place = np.minimum(np.searchsorted(self.links, link), len(self.links) - 1)
-            known = self.links[place] == link
-            group, place, amount = group[known], place[known], amount[known]
+            if (axis, pattern) not in self._rows:
+                self._rows[axis, pattern] = self._wanted(*self._find_rows(axis, pattern))
+            group, link, amount = self._rows.pop((axis, pattern))
+            place = np.searchsorted(self.links, link)
             if axis == host_copies.AXIS:
                 first, shape, shapes = group, np.zeros_like(group), 1
             else:
@@ -97,21 +102,20 @@ class Crowd:
             found = np.zeros((shapes, self.grid.pp, len(self.links)))
             np.add.at(found, (shape, self.grid.coordinate("pp")[first], place), amount)
             self._loads[axis, pattern] = found / self.topology.capacity[self.links]
-            self._rows.pop((axis, pattern))  # thousands of links, of which a few were wanted
         return self._loads[axis, pattern]
 
-    def _found_rows(self, axis: str, pattern: str) -> tuple[Ints, Ints, Floats]:
-        """(group, link, what a byte of volume puts on it), as in the program."""
-        if (axis, pattern) not in self._rows:
-            if axis == host_copies.AXIS:
-                layer = host_copies.copy_layer(self.topology, pattern)
-                rows = layer.group, layer.link, layer.amount
-            else:
-                members = self.communicators.groups(self.grid, axis).members
-                rows, _ = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
-                rows = evened(self.topology, rows) if pattern in TREES else rows
-            self._rows[axis, pattern] = rows
-        return self._rows[axis, pattern]
+    def _find_rows(self, axis: str, pattern: str) -> Rows:
+        if axis == host_copies.AXIS:
+            layer = host_copies.copy_layer(self.topology, pattern)
+            return layer.group, layer.link, layer.amount
+        members = self.communicators.groups(self.grid, axis).members
+        rows, _ = link_loads(self.topology, edges(pattern, members, self.topology.gpu_node), pattern)
+        return evened(self.topology, rows) if pattern in TREES else rows
+
+    def _wanted(self, group: Ints, link: Ints, amount: Floats) -> Rows:
+        """Those of the links that are looked at, a few of thousands."""
+        known = np.isin(link, self.links)
+        return group[known], link[known], amount[known]
 
     def _busiest(self, group: Ints, link: Ints, amount: Floats) -> list[int]:
         """The busiest link of each kind."""
