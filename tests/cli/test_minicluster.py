@@ -69,9 +69,8 @@ def test_collectives_are_measured_on_a_minicluster_at_the_rate_of_its_links(clus
     assert "4 cases measured" in printed
     for measurement in read_results(out).measurements:
         for times in measurement.seconds.values():
-            assert sorted(times)[len(times) // 2] == pytest.approx(
-                measurement.case["size"] / 12.5e6, rel=0.25
-            )
+            least = measurement.case["size"] / 12.5e6  # what else runs on the machine can only add to it
+            assert 0.9 * least < min(times) < 2.0 * least
 
 
 @pytest.mark.parametrize(
