@@ -123,7 +123,11 @@ def _in_process(item: Any) -> tuple[Any, ...]:
 
 
 class _Runner:
-    """Keeps `window` items under way on an executor that is made anew whenever it breaks."""
+    """Keeps `window` items under way on an executor that is made anew whenever it breaks.
+
+    A process that dies takes all that is under way with it, and does not say whose fault it was. So these are tried
+    again one at a time: who is alone when it happens once more is to blame.
+    """
 
     def __init__(
         self, make: Callable[[], Executor], call: Callable[[Any], tuple[Any, ...]], window: int
@@ -131,11 +135,14 @@ class _Runner:
         self.make, self.call, self.window = make, call, window
         self.executor: Executor | None = None
         self.pending: deque[tuple[Any, Future[Any], int]] = deque()
+        self.suspects: deque[tuple[Any, int]] = deque()
 
     def stream(self, items: Iterator[Any], ordered: bool) -> Iterator[tuple[Any, Any]]:
         exhausted = False
         while True:
-            while not exhausted and len(self.pending) < self.window:
+            if self.suspects and not self.pending:
+                self._submit(*self.suspects.popleft())
+            while not (exhausted or self.suspects) and len(self.pending) < self.window:
                 item = next(items, _NOTHING)
                 exhausted = item is _NOTHING
                 if not exhausted:
@@ -146,13 +153,15 @@ class _Runner:
             try:
                 result = future.result()
             except BrokenProcessPool:
-                again = [(item, tries + 1), *((other, count) for other, _, count in self.pending)]
-                self._rebuild()
-                for other, count in again:
-                    if count <= MOST_RETRIES:
-                        self._submit(other, count)
-                if tries >= MOST_RETRIES:
+                alone = not self.pending
+                if alone and tries == MOST_RETRIES:
+                    self.close()
                     yield item, LostWorkError(f"its process died {tries + 1} times")
+                    continue
+                again = [(item, tries + alone), *((other, count) for other, _, count in self.pending)]
+                self.suspects.extendleft(reversed(again))
+                self.pending.clear()
+                self.close()
                 continue
             yield item, result
 
@@ -166,23 +175,14 @@ class _Runner:
         return found
 
     def _submit(self, item: Any, tries: int) -> None:
-        for attempt in range(MOST_RETRIES + 1):
-            if self.executor is None:
-                self.executor = self.make()
-            try:
-                self.pending.append((item, self.executor.submit(*self.call(item)), tries))
-                return
-            except BrokenProcessPool:
-                if attempt == MOST_RETRIES:
-                    raise
-                again = [(other, count) for other, _, count in self.pending]
-                self._rebuild()
-                for other, count in again:
-                    self._submit(other, count)
-
-    def _rebuild(self) -> None:
-        self.close()
-        self.pending.clear()
+        if self.executor is None:
+            self.executor = self.make()
+        try:
+            future = self.executor.submit(*self.call(item))
+        except BrokenProcessPool as broken:
+            future = Future()
+            future.set_exception(broken)
+        self.pending.append((item, future, tries))
 
     def close(self) -> None:
         if isinstance(self.executor, ProcessPoolExecutor):

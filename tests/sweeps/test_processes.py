@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -48,5 +49,19 @@ def test_a_killed_process_is_replaced_and_its_work_done_again(tmp_path: Path, or
 
 def test_an_item_that_always_kills_its_process_is_given_up() -> None:
     found = dict(LocalPool(1).stream(Task(always_die, None), iter(range(4)), ordered=False))
+    assert isinstance(found[1], LostWorkError)
+    assert [found[i] for i in (0, 2, 3)] == [0, 2, 3]
+
+
+def slow_or_deadly(shared: None, item: int) -> int:
+    if item == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sleep(0.2)
+    return item
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_runs_beside_a_killer_is_not_blamed(ordered: bool) -> None:
+    found = dict(LocalPool(2).stream(Task(slow_or_deadly, None), iter(range(4)), ordered=ordered))
     assert isinstance(found[1], LostWorkError)
     assert [found[i] for i in (0, 2, 3)] == [0, 2, 3]
