@@ -10,7 +10,16 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from simulator.description.faults import DescriptionError, Fault, Place, fault_at, listing, shown, suggestion
+from simulator.description.faults import (
+    MISSING,
+    DescriptionError,
+    Fault,
+    Place,
+    fault_at,
+    listing,
+    shown,
+    suggestion,
+)
 from simulator.description.kinds import CALIBRATIONS, KINDS
 from simulator.description.tree import Mapping
 from simulator.description.yaml_reader import parse_tree, read_text
@@ -92,7 +101,7 @@ def kind_of(path: Path, tree: Mapping) -> str:
             return kind.name
     known = [*KINDS, *FABRICS.names()]
     if node is None:
-        raise DescriptionError([fault_at(tree.place, "kind", f"is missing; one of {', '.join(known)}")])
+        raise DescriptionError([fault_at(tree.place, "kind", f"{MISSING}; one of {', '.join(known)}")])
     hint = suggestion(str(written), known) or f" (known: {', '.join(known)})"
     raise DescriptionError([fault_at(node.place, "kind", f"unknown kind {shown(written)}{hint}")])
 

@@ -54,7 +54,7 @@ def _of_stage(
             placed = _offloaded_first(placed, choices.plan.offload.activations, seen)
         (whole,) = one_unit(placed)
         part = choices.placement.parts[stage][chunk]
-        found.append(ChunkContent(chunk, part, tuple(placed), tuple(_units(choices, placed)), whole))
+        found.append(ChunkContent(chunk, part, tuple(placed), tuple(units_of(choices, placed)), whole))
     return found
 
 
@@ -74,7 +74,7 @@ def _offloaded_first(layers: Sequence[Placed], part: float, seen: dict[Shard, Sh
     return found
 
 
-def _units(choices: Choices, layers: Sequence[Placed]) -> list[Unit]:
+def units_of(choices: Choices, layers: Sequence[Placed]) -> list[Unit]:
     """Layers where each is gathered or moved, buckets where these are reduced or gathered, else all in one."""
     if choices.shards_parameters or choices.offloads_activations:
         return layer_units(layers, choices.num_slices)

@@ -13,6 +13,7 @@ from simulator.costs.memory import gradient_copies, stage_state
 from simulator.hardware.gpu import GPU
 from simulator.program import sharding
 from simulator.program.chains import Chain
+from simulator.program.contents import units_of
 from simulator.program.gradients import WHOLE
 from simulator.program.optimizer import norm_chain, parameter_gather, update_chain
 from simulator.program.pricing import ClassPricing
@@ -22,7 +23,7 @@ from simulator.program.units import Placed, Unit, one_unit
 from simulator.sweeps.alone import GridTransfers
 from simulator.sweeps.layer_prices import pricing_on
 from simulator.sweeps.layouts import Layout
-from simulator.sweeps.unit_costs import NOTHING, Cost, UnitCosts, gathered_each, units_of
+from simulator.sweeps.unit_costs import NOTHING, Cost, UnitCosts, gathered_each
 from simulator.workloads.layers import Layer
 from simulator.workloads.synchronisation import Compression
 
@@ -94,10 +95,8 @@ class _Chunk:
     @classmethod
     def of(cls, costs: UnitCosts, layers: Sequence[Layer]) -> Self:
         setting = costs.setting
-        units, (whole,) = (
-            units_of(setting, layers),
-            one_unit([Placed(layer, setting.shard) for layer in layers]),
-        )
+        placed = [Placed(layer, setting.shard) for layer in layers]
+        units, (whole,) = units_of(setting, placed), one_unit(placed)
         gathered = setting.shards_parameters or setting.gathers_ahead
         each = setting.reduces_each_micro_batch
         reduced = units if setting.overlaps_gradients or each else [whole]
@@ -116,11 +115,10 @@ def stage_bytes(setting: Setting, layout: Layout) -> Floats:
     columns = []
     for stage in distinct:
         layers = [layer for content in stage for layer in layout.layers(content)]
-        chunks = (
-            [units_of(setting, layout.layers(content)) for content in stage]
-            if setting.shards_parameters
-            else []
-        )
+        contents = (layout.layers(content) for content in (stage if setting.shards_parameters else ()))
+        chunks = [
+            units_of(setting, [Placed(layer, setting.shard) for layer in content]) for content in contents
+        ]
         columns.append(_bytes(setting, layers, chunks))
     return np.array(columns).T[:, which]
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.program import host_copies, sharding
+from simulator.program.contents import units_of
 from simulator.program.exchange import exchanges
 from simulator.program.offload import offload_requests, state_size
 from simulator.program.setting import Setting
@@ -17,7 +18,7 @@ from simulator.program.sharding import owned_parameters
 from simulator.program.units import Placed, Unit, content_of, one_unit
 from simulator.sweeps.layouts import Layout
 from simulator.sweeps.traffic import MOST_LINKS, Crowd, Sent
-from simulator.sweeps.unit_costs import gathered_each, units_of
+from simulator.sweeps.unit_costs import gathered_each
 from simulator.workloads.layers import Layer
 from simulator.workloads.operators import DTYPE_BYTES
 
@@ -76,8 +77,8 @@ class _Chunk:
 
     def sent(self) -> dict[str, Counter[Sent]]:
         setting = self.setting
-        units = units_of(setting, self.layers)
-        whole = one_unit([Placed(layer, setting.shard) for layer in self.layers])
+        placed = [Placed(layer, setting.shard) for layer in self.layers]
+        units, whole = units_of(setting, placed), one_unit(placed)
         if setting.gathers_ahead:
             self._add("once", units, lambda unit: self._gather(unit, "forward"))
         if setting.shards_parameters:
@@ -85,7 +86,7 @@ class _Chunk:
         self._reductions(units, whole)
         if setting.plan.zero in (1, 2) and not setting.gathers_ahead and not setting.gathers_by_broadcast:
             self._add("updating", whole, lambda unit: self._gather(unit, "forward"))
-        self._host([placed for unit in whole for placed in unit.layers])
+        self._host(placed)
         return self.found
 
     def _add(self, window: str, units: Sequence[Unit], sent: Callable[[Unit], Iterator[Sent]]) -> None:

@@ -12,8 +12,7 @@ from simulator.program.optimizer import parameter_gather
 from simulator.program.pricing import ClassPricing
 from simulator.program.setting import Setting
 from simulator.program.sharding import kept_units
-from simulator.program.units import Placed, Unit, buckets, content_of, layer_units, one_unit
-from simulator.workloads.layers import Layer
+from simulator.program.units import Unit, content_of
 
 Cost = tuple[float, float]
 """(seconds on its lane, GPU seconds taken from kernels)"""
@@ -54,17 +53,6 @@ def _moved(transfers: Iterable[Transfer | None]) -> Cost:
     sent = [transfer for transfer in transfers if transfer is not None]
     shares = [transfer.gpu_share * transfer.work / transfer.rate for transfer in sent if transfer.work]
     return sum(transfer.seconds for transfer in sent), sum(shares)
-
-
-def units_of(setting: Setting, layers: Sequence[Layer]) -> list[Unit]:
-    """As in `Setting.content`."""
-    placed = [Placed(layer, setting.shard) for layer in layers]
-    if setting.shards_parameters or setting.offloads_activations:
-        return layer_units(placed, setting.num_slices)
-    if setting.overlaps_gradients or setting.reduces_each_micro_batch or setting.gathers_ahead:
-        size = setting.software.bucket_size if setting.plan.bucket_size is None else setting.plan.bucket_size
-        return buckets(placed, size, setting.reduction_size)
-    return one_unit(placed)
 
 
 def gathered_each(setting: Setting, units: Sequence[Unit], is_first: bool) -> tuple[list[int], list[int]]:

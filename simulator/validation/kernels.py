@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.calibration import fit_attention, fit_gemm, fit_memory
+from simulator.calibration.fit_kernels import RECIPES
 from simulator.calibration.relative_fit import Array
 from simulator.costs.kernels import Chip, KernelCalibration, calibration_for, chip_of, kernel_seconds
 from simulator.validation import kernel_data
@@ -20,11 +21,7 @@ Judged = tuple[str, str, float, float]
 """Source (GPU and kind of kernel), name of the row, measured and predicted seconds."""
 
 GPUS = (*kernel_data.GPUS, "gb300", "l40s")
-OLDER = {
-    "v100-sxm2-16": {"bf16": "fp16", "fp32": "fp32"},
-    "p100-pcie": {"fp32": "fp32"},
-    "titan-xp": {"fp32": "fp32"},
-}
+OLDER = {gpu: recipe.formats for gpu, recipe in RECIPES.items() if recipe.older}
 """GPUs whose products DeepBench measured: number format -> as the tables call it."""
 NARROW = {"fp8": "fp8", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
 """Number format -> as the tables call it."""
